@@ -1,0 +1,105 @@
+"""Encoders: any ``nn.Module`` that maps ``(x, edge_index)`` to embeddings, and the paper's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import LayerNorm, inits
+
+from sgcl.errors import InputError
+from sgcl.graph import View, is_csr
+from sgcl.kernels import SparseMatrix
+
+Norm = Literal["batch", "graph"]
+
+
+class GCNEncoder(nn.Module):
+    """Graph convolutions, each followed by a norm and a PReLU, also after the last layer.
+
+    Args:
+        channels: sizes from the features to the embeddings, such as ``[745, 512, 256]``.
+        norm: ``"batch"``, with momentum 0.99 in PyTorch's sense (running statistics are practically those of the last
+            training pass), or ``"graph"``, mean and deviation over all nodes and channels at once.
+        weight_standardization: before every pass, in place, scale each row of every weight but the first layer's to
+            mean 0 and variance 1. The official code does this on arXiv, together with ``"graph"``.
+    """
+
+    def __init__(self, channels: Sequence[int], norm: Norm = "batch", weight_standardization: bool = False) -> None:
+        super().__init__()
+        if len(channels) < 2 or min(channels) < 1:
+            raise InputError(f"GCNEncoder: channels needs two or more positive sizes, got {list(channels)}")
+        if norm not in ("batch", "graph"):
+            raise InputError(f"GCNEncoder: norm must be 'batch' or 'graph', got {norm!r}")
+        self.channels, self.norm, self.weight_standardization = list(channels), norm, weight_standardization
+        self.layers = nn.ModuleList(_Layer(*sizes, norm) for sizes in pairwise(channels))
+
+    @property
+    def in_channels(self) -> int:
+        """Number of features."""
+        return self.channels[0]
+
+    @property
+    def out_channels(self) -> int:
+        """Number of columns of the embeddings."""
+        return self.channels[-1]
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Embeddings ``[N, out_channels]`` of a graph given as PyG gives it."""
+        return self.encode(View(x, edge_index))
+
+    def encode(self, view: View) -> Tensor:
+        """Embeddings of a view; what the view has computed for an earlier pass is used again."""
+        if self.weight_standardization:
+            self._standardize_weights()
+        first, *rest = self._stack()
+        h: Tensor = first(view.features_times(first.weight.T), view.adjacency)
+        for layer in rest:
+            h = layer(h @ layer.weight.T, view.adjacency)
+        return h
+
+    def _stack(self) -> Iterator[_Layer]:
+        yield from self.layers.children()  # type: ignore[misc]  # all of them are layers
+
+    @torch.no_grad()
+    def _standardize_weights(self) -> None:
+        # Paper: silent. Official code: a projection of the stored weight, evaluation passes included. Ours: the same.
+        for layer in list(self._stack())[1:]:
+            variance, mean = torch.var_mean(layer.weight, dim=1, keepdim=True)
+            layer.weight.sub_(mean).div_((variance + 1e-5).sqrt())
+
+
+class _Layer(nn.Module):
+    """One graph convolution with its norm and activation, given the features times the weight."""
+
+    def __init__(self, in_channels: int, out_channels: int, norm: Norm) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(out_channels, in_channels))
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+        self.norm = nn.BatchNorm1d(out_channels, momentum=0.99) if norm == "batch" else LayerNorm(out_channels)
+        self.activation = nn.PReLU()
+        inits.glorot(self.weight)
+
+    def forward(self, transformed: Tensor, adjacency: SparseMatrix) -> Tensor:
+        h: Tensor = self.activation(self.norm(adjacency @ transformed + self.bias))
+        return h
+
+
+def encode(encoder: nn.Module, view: View) -> Tensor:
+    """Embeddings of ``view`` by our encoders, which share work between passes, or by any other module.
+
+    Raises:
+        InputError: the module is not ours and the features are sparse.
+    """
+    if isinstance(encoder, GCNEncoder):
+        return encoder.encode(view)
+    if is_csr(view.x):
+        raise InputError(
+            f"{type(encoder).__name__}: features are sparse, which only GCNEncoder reads; "
+            "reduce them first (sgcl.data.reduce_features), or pass x.to_dense() if it fits into memory"
+        )
+    h: Tensor = encoder(view.x, view.edge_index)
+    return h

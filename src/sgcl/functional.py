@@ -1,0 +1,73 @@
+r"""Formulas of more than one method, as pure functions of tensors.
+
+Shapes: ``N`` nodes, ``d`` columns. Equation numbers are those of Sun et al., *Rethinking and Simplifying
+Bootstrapped Graph Latents* (WSDM 2024).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def inferential_predictor(target: Tensor) -> Tensor:
+    r"""Predictor inferred from the targets, without parameters (Eqs. 10-11).
+
+    Returns :math:`P = \bar H^\top \bar H / (N - 1)`, shape ``[d, d]``, where :math:`\bar H` is ``target``
+    (``[N, d]``) centred over nodes, then scaled to unit rows. Carries no gradient.
+    """
+    with torch.no_grad():
+        rows = F.normalize(target - target.mean(dim=0), dim=1)
+        return rows.T @ rows / (len(rows) - 1)
+
+
+def cosine_distance(prediction: Tensor, target: Tensor) -> Tensor:
+    r"""Mean over nodes of :math:`1 - \cos(z_i, h_i)` (Eq. 13), between 0 and 2; both ``[N, d]``."""
+    return 1 - F.cosine_similarity(prediction, target, dim=1).mean()
+
+
+def warmup_cosine(step: int, *, peak: float, warmup: int, total: int) -> float:
+    """Learning rate of ``step`` (1 to ``total``): linear up to ``peak`` at ``warmup``, then a half cosine to 0."""
+    if step < warmup:
+        return peak * step / warmup
+    if total <= warmup:
+        return peak
+    return peak * (1 + math.cos(math.pi * (step - warmup) / (total - warmup))) / 2
+
+
+def effective_rank(embeddings: Tensor) -> float:
+    r"""Number of directions that ``embeddings`` (``[N, d]``) really use, between 1 and ``d``.
+
+    The exponential of the entropy of the singular values, normalised to sum 1 (RankMe, Garrido et al. 2023). Read
+    off the Gram matrix in float64; 0 for a matrix of zeros.
+    """
+    gram = embeddings.detach().T @ embeddings.detach()
+    singular = torch.linalg.eigvalsh(gram.double()).clamp(min=0).sqrt()
+    total = singular.sum()
+    if not total > 0:
+        return 0.0
+    share = singular / total
+    return math.exp(-torch.special.xlogy(share, share).sum().item())
+
+
+def spread(embeddings: Tensor) -> float:
+    r"""How widely unit rows of ``embeddings`` are scattered: 0 when all nodes share a direction, 1 at most.
+
+    The root of the mean squared distance of :math:`h_i / \|h_i\|` from their mean.
+    """
+    rows = F.normalize(embeddings.detach(), dim=1)
+    return (rows - rows.mean(dim=0)).square().sum(dim=1).mean().sqrt().item()
+
+
+def alignment(embeddings: Tensor, edge_index: Tensor) -> float:
+    r"""Mean cosine of linked nodes (``edge_index`` ``[2, E]``), between -1 and 1; 0 without edges."""
+    if edge_index.shape[1] == 0:
+        return 0.0
+    rows = F.normalize(embeddings.detach(), dim=1)
+    total = 0.0
+    for block in edge_index.split(1 << 18, dim=1):
+        total += (rows[block[0]] * rows[block[1]]).sum(dim=1).double().sum().item()
+    return total / edge_index.shape[1]
