@@ -1,0 +1,92 @@
+"""Which checkpoint of a run is judged: two rules, never mixed.
+
+Feed every checkpoint's embeddings to ``observe``, then ask for the ``score``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from sgcl.errors import InputError
+from sgcl.evaluation.probe import Choice, LinearFit, ProbeConfig, Score, check_probe_input, read_test_labels
+from sgcl.evaluation.splits import Split
+
+
+class CheckpointRule(Protocol):
+    """What a rule can be asked."""
+
+    name: str
+
+    def observe(self, step: int, embeddings: Tensor) -> float:
+        """Take note of a checkpoint; returns its mean validation accuracy in per cent."""
+
+    def score(self) -> Score:
+        """Test accuracy of the chosen checkpoints."""
+
+
+class Validation:
+    """Each split chooses its own checkpoint and decay on its own validation nodes.
+
+    Predictions for the test nodes are kept, not their accuracy: test labels are read once, by :meth:`score`.
+    """
+
+    name = "validation"
+
+    def __init__(self, labels: Tensor, splits: Sequence[Split], config: ProbeConfig | None = None) -> None:
+        self.labels, self.splits, self.probe = labels, splits, LinearFit(config or ProbeConfig())
+        self._best: list[Choice] = []
+
+    def observe(self, step: int, embeddings: Tensor) -> float:
+        """Keep, per split, the better of this checkpoint and the best so far (ties go to the earlier)."""
+        rows, labels = check_probe_input(embeddings, self.labels, self.splits)
+        found = self.probe(rows, labels, self.splits)
+        stepped = [Choice(one.val_accuracy, {"step": step, **one.settings}, one.test_prediction) for one in found]
+        self._best = [
+            new if new.val_accuracy > old.val_accuracy else old
+            for new, old in zip(stepped, self._best or stepped, strict=True)
+        ]
+        return 100 * sum(one.val_accuracy for one in found) / len(found)
+
+    def score(self) -> Score:
+        """Read the test labels."""
+        if not self._best:
+            raise InputError("protocol validation: no checkpoint was observed")
+        return read_test_labels(self._best, self.labels, self.splits, self.name, self.probe.name)
+
+
+class PaperBestTest:
+    """The official code's rule: the checkpoint with the best mean *test* accuracy. Optimistic by construction.
+
+    Decays are chosen on validation nodes; the checkpoint, the same for all splits, on the test set.
+    """
+
+    name = "paper_best_test"
+
+    def __init__(self, labels: Tensor, splits: Sequence[Split], config: ProbeConfig | None = None) -> None:
+        self.labels, self.splits, self.probe = labels, splits, LinearFit(config or ProbeConfig())
+        self._best: Score | None = None
+
+    def observe(self, step: int, embeddings: Tensor) -> float:
+        """Read the test labels and keep the checkpoint if it is the best so far."""
+        rows, labels = check_probe_input(embeddings, self.labels, self.splits)
+        found = self.probe(rows, labels, self.splits)
+        stepped = [Choice(one.val_accuracy, {"step": step, **one.settings}, one.test_prediction) for one in found]
+        score = read_test_labels(stepped, labels, self.splits, self.name, self.probe.name)
+        if self._best is None or score.mean > self._best.mean:
+            self._best = score
+        return 100 * sum(one.val_accuracy for one in found) / len(found)
+
+    def score(self) -> Score:
+        """The best checkpoint's score."""
+        if self._best is None:
+            raise InputError("protocol paper_best_test: no checkpoint was observed")
+        return self._best
+
+
+PROTOCOLS: dict[str, Callable[[Tensor, Sequence[Split], ProbeConfig], CheckpointRule]] = {
+    Validation.name: Validation,
+    PaperBestTest.name: PaperBestTest,
+}
