@@ -1,0 +1,425 @@
+"""The command line: parses, calls, prints. Results go to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sgcl import screen
+from sgcl.errors import InputError, TrainingStopped
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sgcl.data import Source
+    from sgcl.embedder import NodeEmbedder
+    from sgcl.evaluation import Score
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``sgcl``; returns the exit status: 2 for bad input, 1 where training cannot go on, 130 when interrupted."""
+    try:
+        status = app.main(args=arguments, prog_name="sgcl", standalone_mode=False)
+        return status if isinstance(status, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
+    except click.ClickException as error:
+        command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "sgcl"
+        click.echo(f"error: {error.format_message().rstrip('.')} (see {command} --help)", err=True)
+        return 2
+    except InputError as error:
+        click.echo(f"error: {error}", err=True)
+        return 2
+    except TrainingStopped as error:
+        click.echo(f"stopped: {error}", err=True)
+        return 1
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return 130
+
+
+def _read_config(context: click.Context, _: click.Parameter, path: Path | None) -> None:
+    """Make the values of a TOML file the defaults of a command's options."""
+    if path is None:
+        return
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as TOML ({error})") from None
+    known = {one.name for one in context.command.params if one.name not in ("config", "help")}
+    values = {name.replace("-", "_"): value for name, value in values.items()}
+    if unknown := sorted(set(values) - known):
+        raise InputError(f"{path}: unknown setting {unknown[0]!r}; known are {', '.join(sorted(filter(None, known)))}")
+    context.default_map = values
+
+
+def _common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that every command has."""
+    for option in (
+        click.option("--quiet", "-q", is_flag=True, help="Print errors only."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object for machines."),
+        click.option(
+            "--config", type=click.Path(path_type=Path), is_eager=True, expose_value=False, callback=_read_config,
+            help="TOML file with values for these options, such as dim = 128.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog="Start with:  sgcl embed digits")
+@click.version_option(package_name="sgcl", message="sgcl %(version)s")
+def app() -> None:
+    """Node embeddings without labels, for any graph."""
+
+
+@app.command(
+    epilog="""\b
+Examples:
+  sgcl embed digits                            the built-in graph, in seconds
+  sgcl embed photo --steps 200 --out p.parquet
+  sgcl embed my_graph.npz --dim 128            arrays edge_index [2, E], x [N, F]
+  sgcl embed synthetic:nodes=100000,features=64
+  sgcl embed cs --model cs-model --resume      go on where it was interrupted
+"""
+)
+@click.argument("graph")
+@click.option("--method", default="sgcl", show_default=True, help="See sgcl methods.")
+@click.option("--dim", type=int, help="Columns of the embeddings.  [default: the recipe's, 256 for unknown graphs]")
+@click.option("--steps", default="auto", show_default=True, help="Number of training steps.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same result.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, ...")
+@click.option("--out", type=click.Path(path_type=Path), help="Embeddings, .parquet or .npy.  [default: GRAPH.parquet]")
+@click.option(
+    "--model",
+    type=click.Path(path_type=Path),
+    help="Folder for model and checkpoints.  [default: GRAPH-model]",
+)
+@click.option("--resume", is_flag=True, help="Go on with the unfinished run in the model folder, if there is one.")
+@click.option("--restart", is_flag=True, help="Throw the unfinished run in the model folder away.")
+@click.option("--edge-drop", type=float, help="Share of edges dropped per view.  [default: the recipe's]")
+@click.option("--feature-drop", type=float, help="Share of feature columns dropped per view.  [default: the recipe's]")
+@click.option("--lr", type=float, help="Peak learning rate.  [default: the recipe's]")
+@click.option("--weight-decay", type=float, help="Decay of AdamW.  [default: the recipe's]")
+@click.option("--schedule", default="short", show_default=True, help="short, or paper for the published 10,000 steps.")
+@click.option("--directed", is_flag=True, help="Keep the directions of an own graph's edges.")
+@click.option("--checkpoint-every", type=int, default=100, show_default=True, help="Steps between checkpoints.")
+@click.option("--evaluate/--no-evaluate", default=True, help="Probe the result where labels are known.")
+@_common
+def embed(
+    graph: str,
+    out: Path | None,
+    model: Path | None,
+    resume: bool,
+    restart: bool,
+    directed: bool,
+    checkpoint_every: int,
+    evaluate: bool,
+    as_json: bool,
+    quiet: bool,
+    steps: str,
+    **settings: Any,
+) -> int:
+    """Learn embeddings of GRAPH without labels and write them to a file.
+
+    GRAPH is the name of a data set (see sgcl datasets), synthetic:..., or an .npz file of plain arrays. Labels, where
+    known, are used afterwards to say how good the embeddings are, beside what costs no training.
+    """
+    console, progress = screen.consoles(quiet or as_json)
+    from sgcl.data import open_source
+    from sgcl.embedder import NodeEmbedder
+    from sgcl.pipeline import CHECKPOINT
+    from sgcl.store import Embeddings, check_embeddings_path, write_embeddings
+
+    embedder = NodeEmbedder(steps=_steps(steps), directed=directed, **settings)
+    embedder.settings_for(graph)
+    source = open_source(graph, directed=directed)
+    stem = source.name.partition(":")[0]
+    out, model = out or Path(f"{stem}.parquet"), model or Path(f"{stem}-model")
+    check_embeddings_path(out)
+    if model.exists() and not model.is_dir():
+        raise InputError(f"--model: {str(model)!r} is a file; give a folder")
+    if restart:
+        (model / CHECKPOINT).unlink(missing_ok=True)
+    progress.print(f"[bold]{source}[/]")
+
+    with (
+        screen.progress(progress, embedder.settings_for(source.name).recipe.steps) as on_step,
+        _interruption() as interrupted,
+    ):
+        embedder.fit(
+            source,
+            folder=model,
+            resume=resume,
+            on_step=on_step,
+            should_stop=interrupted,
+            checkpoint_every=checkpoint_every,
+        )
+    if not embedder.run_.finished:
+        click.echo(f"interrupted; saved in {model}, go on with the same command and --resume", err=True)
+        return 130
+    vectors = embedder.transform_source(source)
+    labels = {"label": source.data.y.numpy()} if "y" in source.data else {}
+    note = {"graph": source.name, "settings": embedder.settings_.as_dict()}
+    write_embeddings(out, Embeddings(vectors, source.node_ids, labels, note))
+    embedder.save(model)
+    embedder.run_.finish()
+
+    seconds = embedder.history_[-1]["seconds"]
+    console.print(f"embeddings  {out}  ({vectors.shape[0]:,} x {vectors.shape[1]}, trained in {seconds:.1f} s)")
+    console.print(f"model       {model}")
+    report: dict[str, Any] = {
+        "graph": source.name, "embeddings": str(out), "model": str(model), "shape": list(vectors.shape),
+        "settings": embedder.settings_.as_dict(), "seconds": seconds,
+        "signals": {name: embedder.history_[-1][name] for name in ("loss", "effective_rank", "spread")},
+    }  # fmt: skip
+    if evaluate and "y" in source.data:
+        report["accuracy"] = _judge_and_show(console, source, embedder, vectors)
+    if as_json:
+        click.echo(json.dumps(report))
+    return 0
+
+
+@app.command(
+    epilog="""\b
+Examples:
+  sgcl evaluate digits.parquet                       labels in its column 'label'
+  sgcl evaluate vectors.parquet --label category
+  sgcl evaluate photo.npy --graph photo              labels and splits of a data set
+  sgcl evaluate digits.parquet --probe logistic --json
+"""
+)
+@click.argument("embeddings", type=click.Path(path_type=Path))
+@click.option("--label", default="label", show_default=True, help="Column of the file that holds the classes.")
+@click.option("--graph", help="Take labels and splits of this graph, and show what costs no training.")
+@click.option("--probe", default="linear", show_default=True, help="linear, or logistic for an exact solver.")
+@click.option("--splits", type=int, default=20, show_default=True, help="Number of random divisions.")
+@click.option("--first-seed", type=int, default=1, show_default=True, help="Seed of the first division.")
+@_common
+def evaluate(
+    embeddings: Path,
+    label: str,
+    graph: str | None,
+    probe: str,
+    splits: int,
+    first_seed: int,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Say how good EMBEDDINGS (.parquet or .npy) are, by a linear classifier on frozen rows.
+
+    Every division learns on 10 % of the labels, chooses its decay on 10 %, and is judged on the other 80 %, once
+    (graphs with public splits use those). Accuracy in per cent, mean and deviation over divisions.
+    """
+    console, _ = screen.consoles(quiet or as_json)
+    from sgcl.data import open_source
+    from sgcl.evaluation import (
+        diagnose,
+        linear_probe,
+        logistic_regression,
+        public_splits,
+        random_splits,
+        training_free,
+    )
+    from sgcl.store import read_embeddings
+
+    judges: dict[str, Callable[..., Score]] = {"linear": linear_probe, "logistic": logistic_regression}
+    if probe not in judges:
+        raise InputError(f"--probe: must be one of {', '.join(judges)}, got {probe!r}")
+    if splits < 1 or first_seed < 0:
+        raise InputError(f"--splits must be at least 1 and --first-seed at least 0, got {splits} and {first_seed}")
+    seeds = range(first_seed, first_seed + splits)
+    found = read_embeddings(embeddings, () if graph else (label,))
+    table: dict[str, Any] = {"embeddings": found.vectors}
+    if graph:
+        data = open_source(graph).data
+        if "y" not in data:
+            raise InputError(f"--graph: {graph!r} has no labels; name a column with --label instead")
+        if data.num_nodes != len(found.vectors):
+            raise InputError(f"{embeddings}: has {len(found.vectors)} rows, {graph!r} has {data.num_nodes} nodes")
+        labels, divisions = data.y, public_splits(data) or random_splits(data.y, seeds)
+        table |= training_free(data)
+    else:
+        labels = _classes(embeddings, label, found.columns[label])
+        divisions = random_splits(labels, seeds)
+    scores = {name: judges[probe](vectors, labels, divisions) for name, vectors in table.items()}
+    screen.show_scores(console, scores, len(divisions))
+    signals = diagnose(_tensor(found.vectors))
+    console.print(
+        f"effective rank {signals['effective_rank']:.1f} of {found.vectors.shape[1]}, spread {signals['spread']:.2f}"
+    )
+    if as_json:
+        accuracy = {name: _plain(score) for name, score in scores.items()}
+        click.echo(json.dumps({"file": str(embeddings), "signals": signals, "accuracy": accuracy}))
+    return 0
+
+
+@app.command(
+    epilog="""\b
+Examples:
+  sgcl bench digits
+  sgcl bench photo computers --seeds 3 --out results/accuracy.jsonl
+  sgcl bench photo --schedule paper --protocol paper_best_test
+"""
+)
+@click.argument("graphs", nargs=-1, required=True)
+@click.option("--method", default="sgcl", show_default=True, help="See sgcl methods.")
+@click.option("--seeds", type=int, default=3, show_default=True, help="Number of training runs, seeds 0, 1, ...")
+@click.option("--schedule", default="short", show_default=True, help="short or paper.")
+@click.option(
+    "--protocol", default="validation", show_default=True,
+    help="validation, or paper_best_test: the official code's, which looks at the test set.",
+)  # fmt: skip
+@click.option("--every", type=int, default=20, show_default=True, help="Steps between judged checkpoints.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("bench.jsonl"),
+    show_default=True,
+    help="Results file.",
+)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, ...")
+@_common
+def bench(graphs: tuple[str, ...], out: Path, as_json: bool, quiet: bool, **options: Any) -> int:
+    """Train on GRAPHS with several seeds and judge the checkpoints; one record per run, added to a results file.
+
+    Runs that the file already holds are not repeated, so an interrupted benchmark goes on where it stopped. What costs
+    no training is judged in the same run.
+    """
+    console, progress = screen.consoles(quiet or as_json)
+    from sgcl.bench import Bench
+
+    plan = Bench(out=out, **options)
+    for graph in graphs:
+        plan.check(graph)
+    for graph in graphs:
+        for record in plan.run(graph, lambda steps: screen.progress(progress, steps)):
+            name = record["method"] + (f", seed {record['seed']}" if record["seed"] is not None else "")
+            console.print(f"{graph}  {name}: {record['mean']:.2f} ± {record['std']:.2f} % ({record['protocol']})")
+            if as_json:
+                click.echo(json.dumps(record))
+    console.print(f"results  {out}")
+    return 0
+
+
+@app.command(epilog="\b\nExample:\n  sgcl datasets --json")
+@_common
+def datasets(as_json: bool, quiet: bool) -> int:
+    """List the graphs that are known by name."""
+    from sgcl.data import DATASETS
+
+    if as_json:
+        plain = ("title", "nodes", "pairs", "features", "classes", "splits", "citation")
+        click.echo(json.dumps({name: {key: getattr(one, key) for key in plain} for name, one in DATASETS.items()}))
+        return 0
+    header = ("name", "nodes", "ordered pairs", "features", "classes", "splits", "what")
+    rows = [
+        (name, *(f"{count:,}" for count in (one.nodes, one.pairs, one.features, one.classes)), one.splits, one.title)
+        for name, one in DATASETS.items()
+    ]
+    console, _ = screen.consoles(quiet)
+    screen.table(console, header, rows, numbers=(1, 2, 3, 4))
+    console.print(
+        "Also synthetic:nodes=100000,edges=1000000,features=128,... of any size. Files are looked for in the folder\n"
+        "that SGCL_DATA names, then downloaded to the cache; digits needs none. Citations: sgcl datasets --json"
+    )
+    return 0
+
+
+@app.command(epilog="\b\nExample:\n  sgcl methods")
+@_common
+def methods(as_json: bool, quiet: bool) -> int:
+    """List the methods."""
+    from sgcl.methods import METHODS
+
+    described = {name: (one.__doc__ or "").splitlines()[0] for name, one in METHODS.items()}
+    if as_json:
+        click.echo(json.dumps(described))
+        return 0
+    screen.table(screen.consoles(quiet)[0], ("name", "what"), list(described.items()))
+    return 0
+
+
+def _steps(text: str | int) -> Any:
+    if text == "auto":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"--steps: must be a whole number or auto, got {text!r}") from None
+
+
+@contextmanager
+def _interruption() -> Iterator[Callable[[], bool]]:
+    """Turn the first SIGINT or SIGTERM into a wish to stop after the step; a second one ends at once."""
+    asked: list[int] = []
+
+    def ask(number: int, _: Any) -> None:
+        asked.append(number)
+        if len(asked) > 1:
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _judge_and_show(console: Console, source: Source, embedder: NodeEmbedder, vectors: Any) -> dict[str, Any]:
+    """Probe the embeddings beside what costs no training."""
+    from sgcl.evaluation import linear_probe, splits_of, training_free
+    from sgcl.pipeline import probe_config
+
+    splits = splits_of(source.data)
+    config = probe_config(embedder.settings_.recipe)
+    table = {embedder.method: vectors, **training_free(source.data)}
+    scores = {}
+    with console.status("judging by a linear probe"):
+        for name, one in table.items():
+            scores[name] = linear_probe(one, source.data.y, splits, config)
+    screen.show_scores(console, scores, len(splits))
+    return {name: _plain(score) for name, score in scores.items()}
+
+
+def _plain(score: Score) -> dict[str, Any]:
+    return {"mean": score.mean, "std": score.std, "per_split": score.per_split, "protocol": score.protocol}
+
+
+def _classes(path: Path, column: str, values: Any) -> Any:
+    """Classes from 0 of a column of any kind; missing values become -1, unlabelled."""
+    import numpy as np
+
+    missing = np.array([value is None or value != value or value == "" for value in values.tolist()])
+    if values.dtype.kind == "i" and not missing.any():
+        missing = values < 0
+    known, codes = np.unique(values[~missing].astype(str), return_inverse=True)
+    if len(known) < 2:
+        raise InputError(f"{path}: column {column!r} has {len(known)} different classes; a probe needs at least 2")
+    if len(known) > 1000 or 2 * len(known) > len(codes):
+        raise InputError(
+            f"{path}: column {column!r} has {len(known)} different values in {len(codes)} rows; name a class column"
+        )
+    classes = np.full(len(values), -1, dtype=np.int64)
+    classes[~missing] = codes
+    return _tensor(classes)
+
+
+def _tensor(array: Any) -> Any:
+    import torch
+
+    return torch.from_numpy(array)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

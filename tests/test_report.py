@@ -1,0 +1,125 @@
+import json
+
+import pytest
+
+from sgcl.errors import InputError
+from sgcl.recipes import SHORT, Recipe
+from sgcl.report import PAPER_ACCURACY, embed_table, results_table, update_readme
+
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+
+
+def trained(seed, per_split, second, **changes):
+    return {
+        "key": f"{seed} {changes}", "graph": "photo", "method": "sgcl", "protocol": "validation", "seed": seed,
+        "per_split": per_split, "second_probe": {"per_split": second}, "checkpoints": {"every": 20},
+        "settings": {"recipe": {"steps": 400, "lr": 5e-4}}, "command": "sgcl bench photo", **changes,
+    }  # fmt: skip
+
+
+def free(name, per_split, graph="photo"):
+    return {
+        "key": name, "graph": graph, "method": name, "protocol": "validation", "seed": None, "per_split": per_split,
+        "second_probe": {"per_split": per_split}, "command": "sgcl bench photo",
+    }  # fmt: skip
+
+
+RECORDS = [
+    free("raw features", [80.0, 82.0]),
+    free("one hop", [90.0, 90.0]),
+    free("two hops", [91.0, 92.0]),
+    trained(0, [92.0, 94.0], [93.0, 93.0]),
+    trained(1, [94.0, 96.0], [94.0, 96.0]),
+]
+
+
+def rows(table):
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+
+
+def test_splits_of_all_seeds_are_pooled():
+    header, rule, row = rows(results_table(RECORDS))
+    # 92, 94, 94, 96: mean 94, squares 4, 0, 0, 4, deviation sqrt(2). Second probe: 93, 93, 94, 96: squares 1, 1, 0, 4.
+    assert dict(zip(header, row, strict=True)) == {
+        "graph": "photo",
+        "paper": "93.46 ± 0.30",
+        "sgcl": "94.00 ± 1.41",
+        "second probe": "94.00 ± 1.22",
+        "raw features": "81.00 ± 1.00",
+        "one hop": "90.00 ± 0.00",
+        "two hops": "91.50 ± 0.50",
+        "side by side": "-",
+        "steps": "400",
+        "seeds × splits": "2 × 2",
+        "command": "`sgcl bench photo`",
+    }
+    assert set(rule) == {"---"}
+
+
+def test_graphs_keep_their_order_and_their_own_baselines():
+    records = [*RECORDS, trained(0, [70.0], [71.0], graph="mine"), free("raw features", [60.0], "mine")]
+    photo, mine = rows(results_table(records))[2:]
+    assert (photo[0], photo[4]) == ("photo", "81.00 ± 1.00")
+    assert mine[:6] == ["mine", "-", "70.00 ± 0.00", "71.00 ± 0.00", "60.00 ± 0.00", "-"]
+
+
+def test_what_was_chosen_on_test_nodes_is_not_in_the_table():
+    records = [*RECORDS, trained(2, [99.0], [99.0], protocol="paper_best_test")]
+    assert results_table(records) == results_table(RECORDS)
+    assert len(rows(results_table(records[:3] + records[-1:]))) == 2  # no line at all
+
+
+def test_recipes_are_never_pooled():
+    longer = {"recipe": {"steps": 10_000, "lr": 5e-4}}
+    records = [
+        *RECORDS,
+        trained(0, [90.0], [90.0], settings=longer),
+        trained(0, [80.0], [80.0], checkpoints={"every": 9}),
+    ]
+    found = [(row[2], row[8], row[9]) for row in rows(results_table(records))[2:]]
+    assert found == [
+        ("94.00 ± 1.41", "400", "2 × 2"),
+        ("90.00 ± 0.00", "10000", "1 × 1"),
+        ("80.00 ± 0.00", "400", "1 × 1"),
+    ]
+
+
+def test_a_seed_counts_once_the_later_record():
+    again = trained(1, [92.0, 94.0], [93.0, 93.0])
+    assert rows(results_table([*RECORDS, again]))[2][2] == "93.00 ± 1.00"
+
+
+def test_no_records_make_an_empty_table():
+    assert len(rows(results_table([]))) == 2
+
+
+def test_the_papers_figures_are_of_graphs_that_are_known():
+    assert set(PAPER_ACCURACY) == set(SHORT) - {"digits"} and Recipe().steps == SHORT["digits"].steps
+
+
+def test_only_what_is_between_the_marks_is_replaced():
+    readme = f"# Title\n\n{BEGIN}\nold\n| x |\n{END}\n\nafter\n"
+    assert embed_table(readme, "new \\1 \\g<0>") == f"# Title\n\n{BEGIN}\nnew \\1 \\g<0>\n{END}\n\nafter\n"
+    assert embed_table(embed_table(readme, "a"), "new") == embed_table(readme, "new")
+    assert embed_table(f"{BEGIN}{END} between {BEGIN}{END}", "t").count(" between ") == 1
+
+
+@pytest.mark.parametrize("readme", ["", f"{BEGIN}\n", f"{END}\n{BEGIN}\n"])
+def test_missing_marks_are_said(readme):
+    with pytest.raises(InputError, match=rf"^README: has no lines {BEGIN} and {END} to put the table between$"):
+        embed_table(readme, "table")
+
+
+def test_readme_is_updated_from_a_results_file(tmp_path):
+    results, readme = tmp_path / "accuracy.jsonl", tmp_path / "README.md"
+    results.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+    readme.write_text(f"a\n{BEGIN}\n{END}\nb\n", encoding="utf-8")
+    update_readme(results, readme)
+    assert readme.read_text(encoding="utf-8") == f"a\n{BEGIN}\n{results_table(RECORDS)}\n{END}\nb\n"
+
+
+def test_a_readme_is_left_alone_if_there_are_no_results(tmp_path):
+    (tmp_path / "README.md").write_text(f"{BEGIN}\nold\n{END}\n")
+    with pytest.raises(InputError, match=r"none\.jsonl: holds no records; make some with sgcl bench$"):
+        update_readme(tmp_path / "none.jsonl", tmp_path / "README.md")
+    assert "old" in (tmp_path / "README.md").read_text()
