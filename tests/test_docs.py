@@ -1,0 +1,59 @@
+"""What the documents say is true: programs run, names exist, the table comes from the results."""
+
+import pkgutil
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from sgcl.bench import read_results
+from sgcl.report import embed_table, results_table
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readmes_program_runs(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    [program] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    exec(compile(program, "README.md", "exec"), {})
+    assert "%" in capsys.readouterr().out and (tmp_path / "my-model/model.safetensors").exists()
+
+
+def test_the_readmes_table_is_made_from_the_results():
+    assert embed_table(README, results_table(read_results(ROOT / "results/accuracy.jsonl"))) == README
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_examples_run(path, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(path), run_name="__main__")
+    assert capsys.readouterr().out
+    assert len(path.read_text().splitlines()) < 60
+
+
+def test_functions_named_beside_the_equations_exist():
+    table = (ROOT / "docs/paper-to-code.md").read_text(encoding="utf-8")
+    modules = {path.stem for path in (ROOT / "src/sgcl").iterdir()} - {"__init__"}
+    named = [name for name in re.findall(r"`([a-z]+(?:\.\w+)+)`", table) if name.partition(".")[0] in modules]
+    assert len(named) > 15
+    for name in named:
+        pkgutil.resolve_name(f"sgcl.{name}")
+
+
+def test_imports_point_one_way():
+    ranks = {}
+    order = [
+        ["errors", "log"], ["recipes", "functional", "kernels", "store"], ["graph"], ["augment", "encoders", "data"],
+        ["methods", "evaluation"], ["training"], ["pipeline"], ["embedder", "bench"], ["report"], ["screen"], ["cli"],
+    ]  # fmt: skip
+    for rank, names in enumerate(order):
+        ranks |= dict.fromkeys(names, rank)
+    source = ROOT / "src/sgcl"
+    for path in source.rglob("*.py"):
+        module = path.relative_to(source).parts[0].removesuffix(".py")
+        if module == "__init__":
+            continue
+        for imported in re.findall(r"^\s*from sgcl\.(\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            assert imported == module or ranks[imported] < ranks[module], f"{path.name} imports {imported}"
