@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sgcl.bench import read_results
-from sgcl.report import embed_table, results_table
+from sgcl.report import all_results, embed_table, results_table
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -22,7 +21,7 @@ def test_the_readmes_program_runs(monkeypatch, tmp_path, capsys):
 
 
 def test_the_readmes_table_is_made_from_the_results():
-    assert embed_table(README, results_table(read_results(ROOT / "results/accuracy.jsonl"))) == README
+    assert embed_table(README, results_table(all_results(ROOT / "results"))) == README
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)

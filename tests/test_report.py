@@ -110,16 +110,17 @@ def test_missing_marks_are_said(readme):
         embed_table(readme, "table")
 
 
-def test_readme_is_updated_from_a_results_file(tmp_path):
-    results, readme = tmp_path / "accuracy.jsonl", tmp_path / "README.md"
-    results.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+def test_readme_is_updated_from_a_folder_of_results(tmp_path):
+    readme = tmp_path / "README.md"
+    for name, part in (("a", RECORDS[:2]), ("b", RECORDS[2:])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in part))
     readme.write_text(f"a\n{BEGIN}\n{END}\nb\n", encoding="utf-8")
-    update_readme(results, readme)
+    update_readme(tmp_path, readme)
     assert readme.read_text(encoding="utf-8") == f"a\n{BEGIN}\n{results_table(RECORDS)}\n{END}\nb\n"
 
 
 def test_a_readme_is_left_alone_if_there_are_no_results(tmp_path):
     (tmp_path / "README.md").write_text(f"{BEGIN}\nold\n{END}\n")
-    with pytest.raises(InputError, match=r"none\.jsonl: holds no records; make some with sgcl bench$"):
-        update_readme(tmp_path / "none.jsonl", tmp_path / "README.md")
+    with pytest.raises(InputError, match=r"none: holds no records in files \*\.jsonl; make some with sgcl bench$"):
+        update_readme(tmp_path / "none", tmp_path / "README.md")
     assert "old" in (tmp_path / "README.md").read_text()

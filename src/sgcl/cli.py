@@ -267,7 +267,7 @@ def evaluate(
     epilog="""\b
 Examples:
   sgcl bench digits
-  sgcl bench photo computers --seeds 3 --out results/accuracy.jsonl
+  sgcl bench photo computers --seeds 3 --out results/amazon.jsonl
   sgcl bench photo --schedule paper --protocol paper_best_test
 """
 )

@@ -80,12 +80,21 @@ def embed_table(readme: str, table: str) -> str:
     return re.sub(f"{_BEGIN}.*?{_END}", lambda _: f"{_BEGIN}\n{table}\n{_END}", readme, flags=re.DOTALL)
 
 
-def update_readme(results: Path, readme: Path) -> None:
-    """Put the table of a results file into a README: ``python -m sgcl.report results/accuracy.jsonl README.md``."""
-    records = read_results(results)
+def all_results(folder: Path) -> list[dict[str, Any]]:
+    """The records of every results file in a folder.
+
+    Raises:
+        InputError: there are none.
+    """
+    records = [record for path in sorted(folder.glob("*.jsonl")) for record in read_results(path)]
     if not records:
-        raise InputError(f"{results}: holds no records; make some with sgcl bench")
-    text = embed_table(readme.read_text(encoding="utf-8"), results_table(records))
+        raise InputError(f"{folder}: holds no records in files *.jsonl; make some with sgcl bench")
+    return records
+
+
+def update_readme(results: Path, readme: Path) -> None:
+    """Put the table of a folder's results into a README: ``python -m sgcl.report results README.md``."""
+    text = embed_table(readme.read_text(encoding="utf-8"), results_table(all_results(results)))
     with replacing(readme) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
