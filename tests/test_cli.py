@@ -51,6 +51,14 @@ def test_json_is_one_object_and_nothing_else(capsys):
     assert np.load("z.npy").shape == (300, 256)
 
 
+def test_labels_too_few_to_judge_by_do_not_spoil_the_embeddings(capsys):
+    name = save_graph(y=np.array([0, 1, 1]))
+    assert run("embed", name, "--steps", 2, "--out", "z.npy", "--json") == 0
+    printed = capsys.readouterr()
+    assert "accuracy" not in json.loads(printed.out) and np.load("z.npy").shape == (3, 256)
+    assert "not judged: splits: need at least 10 labelled nodes, got 3" in printed.err
+
+
 def test_quiet_prints_nothing(capsys):
     assert run("embed", TINY, "--steps", 2, "--quiet", "--no-evaluate") == 0
     printed = capsys.readouterr()

@@ -193,7 +193,7 @@ def test_other_endings_are_refused(tmp_path, use):
 @pytest.mark.parametrize("name", ["z.parquet", "z.npy"])
 def test_missing_and_damaged_files(tmp_path, name):
     path = tmp_path / name
-    with pytest.raises(InputError, match=rf"{name}: there is no such file$"):
+    with pytest.raises(InputError, match=rf"{name}: cannot be read as embeddings \(there is no such file\)$"):
         read_embeddings(path)
     write_embeddings(path, embeddings())
     whole = path.read_bytes()

@@ -183,7 +183,10 @@ def embed(
         "signals": {name: embedder.history_[-1][name] for name in ("loss", "effective_rank", "spread")},
     }  # fmt: skip
     if evaluate and "y" in source.data:
-        report["accuracy"] = _judge_and_show(console, source, embedder, vectors)
+        try:
+            report["accuracy"] = _judge_and_show(console, source, embedder, vectors)
+        except InputError as error:  # the embeddings are there all the same
+            click.echo(f"not judged: {error}", err=True)
     if as_json:
         click.echo(json.dumps(report))
     return 0

@@ -30,10 +30,11 @@ _BEGIN, _END = "<!-- results: begin -->", "<!-- results: end -->"
 def results_table(records: Sequence[dict[str, Any]]) -> str:
     """A Markdown table of SGCL under the protocol ``validation``, beside the paper's figure and what costs no training.
 
-    A line per graph and recipe; where a seed was run twice, the later record counts. Mean and population deviation in
-    per cent, over all splits of all seeds. The second probe judges the last checkpoint.
+    Two lines per graph and recipe, one per judge: the record's own probe, and the second one, which sees the last
+    checkpoint only. Where a seed was run twice, the later record counts. Mean and population deviation in per
+    cent, over all splits of all seeds.
     """
-    header = ["graph", "paper", "sgcl", "second probe", *TRAINING_FREE, "steps", "seeds × splits", "command"]
+    header = ["graph", "judge", "paper", "sgcl", *TRAINING_FREE, "steps", "seeds × splits", "command"]
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     groups: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
     for record in records:
@@ -43,23 +44,20 @@ def results_table(records: Sequence[dict[str, Any]]) -> str:
     for (graph, _), by_seed in groups.items():
         trained = list(by_seed.values())
         free = {record["method"]: record for record in records if record["graph"] == graph and record["seed"] is None}
-        splits = len(trained[0]["per_split"])
-        lines.append(
-            "| "
-            + " | ".join(
-                [
-                    graph,
-                    PAPER_ACCURACY.get(graph, "-"),
-                    _pooled([record["per_split"] for record in trained]),
-                    _pooled([record["second_probe"]["per_split"] for record in trained]),
-                    *(_pooled([free[name]["per_split"]]) if name in free else "-" for name in TRAINING_FREE),
-                    str(trained[0]["settings"]["recipe"]["steps"]),
-                    f"{len(trained)} × {splits}",
-                    f"`{trained[0]['command']}`",
-                ]
-            )
-            + " |"
-        )
+        for own in (True, False):
+            judged = [record if own else record["second_probe"] for record in trained]
+            beside = {name: record if own else record["second_probe"] for name, record in free.items()}
+            cells = [
+                graph,
+                judged[0]["probe"],
+                PAPER_ACCURACY.get(graph, "-") if own else "-",
+                _pooled([one["per_split"] for one in judged]),
+                *(_pooled([beside[name]["per_split"]]) if name in beside else "-" for name in TRAINING_FREE),
+                str(trained[0]["settings"]["recipe"]["steps"]),
+                f"{len(judged)} × {len(judged[0]['per_split'])}",
+                f"`{trained[0]['command']}`",
+            ]
+            lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

@@ -162,7 +162,7 @@ def read_embeddings(path: Path, columns: Sequence[str] = ()) -> Embeddings:
     """
     check_embeddings_path(path)
     if not path.exists():
-        raise InputError(f"{path}: there is no such file")
+        raise InputError(f"{path}: cannot be read as embeddings (there is no such file)")
     found: dict[str, NDArray[Any]] = {}
     note: dict[str, Any] = {}
     try:

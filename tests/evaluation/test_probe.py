@@ -278,3 +278,11 @@ def test_settings_out_of_range(settings, sentence):
 def test_strengths_out_of_range(strengths):
     with pytest.raises(InputError, match=r"^logistic regression: strengths must be positive numbers, got \("):
         logistic_regression(ROWS, LABELS, SPLITS, strengths)
+
+
+def test_class_numbers_may_be_large_and_have_gaps():
+    rows, labels = problem()
+    splits = random_splits(labels, [1, 2])
+    config = ProbeConfig(epochs=5)
+    renamed = torch.tensor([7, 500_000, 10**12])[labels]
+    assert linear_probe(rows, renamed, splits, config).per_split == linear_probe(rows, labels, splits, config).per_split

@@ -113,7 +113,8 @@ def _from_networkx(graph: Any) -> tuple[Any, Any, Any, Any, int]:
             features = np.array([graph.nodes[node]["x"] for node in nodes], dtype=np.float32)
         except (ValueError, TypeError) as error:
             raise InputError(f"graph: the attributes 'x' must be numeric vectors of one length ({error})") from None
-    return edge_index, features, None, np.array([str(node) for node in nodes]), len(nodes)
+    ids = np.array(nodes if all(type(node) is int for node in nodes) else [str(node) for node in nodes])
+    return edge_index, features, None, ids, len(nodes)
 
 
 def _features(features: Any) -> Tensor:

@@ -58,7 +58,9 @@ def reduce_features(x: Tensor, columns: int = 256, seed: int = 0) -> Tensor:
     Truncated SVD without centring, so that sparse features stay sparse on the way.
     """
     rows, width = x.shape
-    columns = min(columns, width - 1, rows - 1)
+    if width <= columns:
+        return x.to_dense() if x.layout == torch.sparse_csr else x
+    columns = min(columns, rows - 1)
     if x.layout == torch.sparse_csr:
         parts = (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy())
         matrix = scipy.sparse.csr_matrix(parts, (rows, width))

@@ -28,12 +28,8 @@ def training_free(data: Data, columns: int = 256) -> dict[str, Tensor]:
     Features that are sparse or wider than :data:`WIDEST` are reduced to ``columns`` first. *side by side* joins the
     features with their averages over one and two hops, each reduced to ``columns`` and scaled to unit rows.
     """
-    x = data.x
-    if is_csr(x) and x.shape[1] <= columns:
-        x = x.to_dense()
-    elif is_csr(x) or x.shape[1] > WIDEST:
-        x = reduce_features(x, columns)
+    x = reduce_features(data.x, columns) if is_csr(data.x) or data.x.shape[1] > WIDEST else data.x
     own, one, two = average_hops(x, data.edge_index, 2)
-    blocks = [block if block.shape[1] <= columns else reduce_features(block, columns) for block in (own, one, two)]
+    blocks = [reduce_features(block, columns) for block in (own, one, two)]
     joined = torch.cat([torch.nn.functional.normalize(block, dim=1) for block in blocks], dim=1)
     return {"raw features": own, "one hop": one, "two hops": two, "side by side": joined}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -224,7 +224,8 @@ class LinearFit:
 
     def __call__(self, rows: Tensor, labels: Tensor, splits: Sequence[Split]) -> list[Choice]:
         """A choice per split."""
-        classes = int(labels.max()) + 1
+        known = labels[labels >= 0].unique()  # class numbers may be large and have gaps
+        classes, labels = len(known), torch.searchsorted(known, labels)
         widest = max(len(split.train) for split in splits)
         outputs = len(self.config.decays) * classes
         batch = min(widest, self.config.batch_size or widest)
@@ -235,7 +236,7 @@ class LinearFit:
         choices: list[Choice] = []
         for start in range(0, len(splits), size):
             choices += self._block(rows, labels, splits[start : start + size], classes, start)
-        return choices
+        return [replace(choice, test_prediction=known[choice.test_prediction]) for choice in choices]
 
     def _block(self, rows: Tensor, labels: Tensor, splits: Sequence[Split], classes: int, first: int) -> list[Choice]:
         """Train the classifiers of some splits, the first of which is number ``first``."""
