@@ -12,21 +12,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sgcl.kernels import centred_unit_rows, mean_cosine
 
-def inferential_predictor(target: Tensor) -> Tensor:
+
+def inferential_predictor(target: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     r"""Predictor inferred from the targets, without parameters (Eqs. 10-11).
 
     Returns :math:`P = \bar H^\top \bar H / (N - 1)`, shape ``[d, d]``, where :math:`\bar H` is ``target``
     (``[N, d]``) centred over nodes, then scaled to unit rows. Carries no gradient.
     """
     with torch.no_grad():
-        rows = F.normalize(target - target.mean(dim=0), dim=1)
+        rows = centred_unit_rows(target, dtype or target.dtype)
         return rows.T @ rows / (len(rows) - 1)
 
 
 def cosine_distance(prediction: Tensor, target: Tensor) -> Tensor:
     r"""Mean over nodes of :math:`1 - \cos(z_i, h_i)` (Eq. 13), between 0 and 2; both ``[N, d]``."""
-    return 1 - F.cosine_similarity(prediction, target, dim=1).mean()
+    return 1 - mean_cosine(prediction, target)
 
 
 def warmup_cosine(step: int, *, peak: float, warmup: int, total: int) -> float:

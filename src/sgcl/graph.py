@@ -6,6 +6,7 @@ Shapes: ``N`` nodes, ``E`` ordered pairs, ``F`` features. A pair is a column ``(
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from sgcl.kernels import SparseMatrix, build_csr, row_pointers
+from sgcl.kernels import SparseMatrix, build_csr
 
 
 class View:
@@ -37,6 +38,8 @@ class View:
     ) -> None:
         self.features = SparseMatrix.from_torch(x) if isinstance(x, Tensor) and is_csr(x) else x
         self.edge_index, self.n_id, self.feature_mask = edge_index, n_id, feature_mask
+        self._averages: dict[torch.dtype, Tensor] = {}
+        self._conversions: dict[torch.dtype, Tensor] = {}
 
     @classmethod
     def of(cls, graph: View | Data) -> View:
@@ -51,7 +54,10 @@ class View:
             "n_id": self.n_id,
             "feature_mask": self.feature_mask,
         }
-        return View(**{**parts, **changes})
+        made = View(**{**parts, **changes})
+        if made.features is self.features:
+            made._conversions = self._conversions
+        return made
 
     def to(self, device: torch.device | str) -> View:
         """The view on another device."""
@@ -79,9 +85,40 @@ class View:
             return build_csr(masked.crow, masked.col, masked.values, masked.shape)
         return self.features if self.feature_mask is None else self.features * self.feature_mask
 
-    def features_times(self, weight: Tensor) -> Tensor:
-        """``x @ weight`` for ``weight`` ``[F, d]``, without forming ``x``: masking columns of x masks rows of it."""
-        return self.features @ (weight if self.feature_mask is None else self.feature_mask.unsqueeze(1) * weight)
+    def propagate_features(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
+        """``adjacency @ (x @ weight.T)`` for ``weight`` ``[d, F]``, with products of matrices in ``dtype``.
+
+        Masking columns of x is masking columns of the weight, so x is never copied, and what is masked is not
+        multiplied. Sparse features stay sparse. Dense ones are averaged first where that costs less: F columns once per
+        view, instead of ``d`` columns in each of the online pass, its gradient and the target pass.
+        """
+        if isinstance(self.features, SparseMatrix):
+            product = self.features.times_weight(weight, self.feature_mask, dtype)
+            return self.adjacency.product(product, self.dtype)
+        if self.features.shape[1] < 3 * len(weight):
+            kept = self._kept_columns
+            return self._averaged(dtype) @ (weight if kept is None else weight.index_select(1, kept)).T.to(dtype)
+        masked = weight if self.feature_mask is None else weight * self.feature_mask
+        return self.adjacency.product(self._typed(dtype) @ masked.T.to(dtype), self.dtype)
+
+    @cached_property
+    def _kept_columns(self) -> Tensor | None:
+        return None if self.feature_mask is None else self.feature_mask.nonzero().squeeze(1)
+
+    def _averaged(self, dtype: torch.dtype) -> Tensor:
+        """``adjacency @ features``, columns that are not masked, once per view and type."""
+        if dtype not in self._averages:
+            self._averages[dtype] = self.adjacency.times_columns(self._typed(dtype), self._kept_columns, dtype)
+        return self._averages[dtype]
+
+    def _typed(self, dtype: torch.dtype) -> Tensor:
+        """Dense features as ``dtype``, converted once for all views of a graph."""
+        assert isinstance(self.features, Tensor)
+        if dtype == self.features.dtype:
+            return self.features
+        if dtype not in self._conversions:
+            self._conversions[dtype] = self.features.to(dtype)
+        return self._conversions[dtype]
 
     @cached_property
     def adjacency(self) -> SparseMatrix:
@@ -101,29 +138,28 @@ def normalized_adjacency(edge_index: Tensor, num_nodes: int, dtype: torch.dtype 
     in-degree also on the sender's side. Pairs sorted by receiver are taken as they stand, others are sorted first.
     """
     sender, receiver = edge_index
-    keep = sender != receiver
-    if not bool(keep.all()):
-        sender, receiver = sender[keep], receiver[keep]
     if not bool((receiver[1:] >= receiver[:-1]).all()):
         order = torch.argsort(receiver, stable=True)
         sender, receiver = sender[order], receiver[order]
-    counts = torch.bincount(receiver, minlength=num_nodes)
-    nodes = torch.arange(num_nodes, device=edge_index.device)
-    crow = row_pointers(counts + 1)
-    # Every row starts with its loop, so the k-th pair is preceded by k pairs and receiver + 1 loops.
-    col = torch.empty(len(sender) + num_nodes, dtype=torch.int64, device=edge_index.device)
-    values = torch.empty(len(col), dtype=dtype, device=edge_index.device)
-    place = torch.arange(len(sender), device=edge_index.device) + receiver + 1
-    scale = (counts + 1).to(dtype).rsqrt()
-    col[crow[:-1]], values[crow[:-1]] = nodes, scale * scale
-    col[place], values[place] = sender, scale[sender] * scale[receiver]
-    return SparseMatrix(crow, col, values, (num_nodes, num_nodes))
+    return SparseMatrix.with_loops(sender, receiver, num_nodes, dtype)
 
 
 def drop_edges(edge_index: Tensor, p: float) -> Tensor:
     """Keep every ordered pair independently with probability ``1 - p``, in their order (Eq. 8)."""
-    keep = torch.rand(edge_index.shape[1], device=edge_index.device) >= p
-    return edge_index[:, keep]
+    if p == 0:
+        return edge_index
+    pairs = edge_index.shape[1]
+    # The gap to the next kept pair is geometric: drawing gaps costs what is kept. Six deviations more than expected
+    # are drawn; in the rare case that they do not reach the end, more follow.
+    positions, last = [], -1
+    while last < pairs:
+        rest = pairs - last
+        count = int(rest * (1 - p) + 6 * math.sqrt(rest * p * (1 - p))) + 1
+        gaps = torch.rand(count, device=edge_index.device, dtype=torch.float64).log_().div_(math.log(p)).floor_()
+        positions.append(gaps.add_(1).cumsum(0).long() + last)
+        last = int(positions[-1][-1])
+    kept = torch.cat(positions)
+    return edge_index[:, kept[: int(torch.searchsorted(kept, pairs))]]
 
 
 def drop_columns(num_features: int, p: float, device: torch.device, dtype: torch.dtype) -> Tensor:

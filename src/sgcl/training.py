@@ -90,7 +90,10 @@ class Training:
         self._batches: list[View] = [View.of(batches)] if whole else list(batches)  # type: ignore[arg-type]
         if not self._batches:
             raise InputError("training: no batches; give a graph or at least one view")
-        self.optimizer = torch.optim.AdamW(method.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        # Fused: one pass over each parameter and its moments.
+        self.optimizer = torch.optim.AdamW(
+            method.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True
+        )
         self.step, self.seconds = 0, 0.0
 
     def __iter__(self) -> Iterator[Step]:

@@ -44,7 +44,8 @@ class SGCL(Method):
     def loss(self, view: View) -> Tensor:
         """Lines 5-7: the distance between prediction and target, in [0, 2]."""
         online, target = encode(self.encoder, view), self._targets_of(view)
-        prediction = online @ inferential_predictor(target)  # Eqs. 10-12
+        dtype = torch.bfloat16 if getattr(self.encoder, "precision", None) == "bf16" else online.dtype
+        prediction = online.to(dtype) @ inferential_predictor(target, dtype)  # Eqs. 10-12
         return cosine_distance(prediction, target)  # Eq. 13
 
     @torch.no_grad()
