@@ -11,11 +11,12 @@ from sgcl.bench import Bench
 from sgcl.data import open_source
 from sgcl.errors import InputError
 from sgcl.evaluation import linear_probe, logistic_regression, random_splits, splits_of
-from sgcl.pipeline import Run, Settings, probe_config
+from sgcl.pipeline import Run, Settings, pick_device, pick_precision, probe_config
 from sgcl.recipes import Recipe
 from sgcl.store import read_results
 
 GRAPH = "synthetic:nodes=200,edges=2000,features=16,classes=3"
+PRECISION = pick_precision("auto", pick_device("auto"))
 RECIPE = Recipe(hidden=(8,), dim=4, steps=5)
 FREE = ["raw features", "one hop", "two hops", "side by side"]
 
@@ -89,7 +90,7 @@ def test_records_are_complete(first):
 
 def test_records_of_training_say_what_was_trained_and_when_it_was_judged(first):
     record = first[0][-1]
-    assert Settings.from_dict(record["settings"]) == Settings("sgcl", RECIPE, 1)
+    assert Settings.from_dict(record["settings"]) == Settings("sgcl", RECIPE, 1, PRECISION)
     checkpoints = record["checkpoints"]
     assert checkpoints["every"] == 2 and list(checkpoints["validation_accuracy"]) == ["1", "2", "4", "5"]
     assert {one["step"] for one in record["chosen"]} <= {1, 2, 4, 5}
@@ -101,7 +102,7 @@ def test_figures_are_those_of_the_parts_put_together_by_hand(first):
     data = open_source(GRAPH).data
     assert raw["per_split"] == linear_probe(data.x, data.y, splits_of(data), probe_config(RECIPE)).per_split
     # Seed 1 without anybody watching: judging checkpoints does not change the run.
-    run = Run(open_source(GRAPH), Settings("sgcl", RECIPE, 1))()
+    run = Run(open_source(GRAPH), Settings("sgcl", RECIPE, 1, PRECISION))()
     assert trained["signals"]["loss"] == run.history[-1]["loss"]
     last = logistic_regression(run.method.embed(data), data.y, random_splits(data.y, range(201, 221)))
     assert trained["second_probe"]["per_split"] == last.per_split

@@ -4,7 +4,7 @@ import pytest
 
 from sgcl.errors import InputError
 from sgcl.recipes import SHORT, Recipe
-from sgcl.report import PAPER_ACCURACY, embed_table, results_table, update_readme
+from sgcl.report import PAPER_ACCURACY, embed_table, precision_table, results_table, update_readme
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
@@ -16,6 +16,10 @@ def trained(seed, per_split, second, **changes):
         "second_probe": {"per_split": second, "probe": "logistic regression"},
         "settings": {"recipe": {"steps": 400, "lr": 5e-4}}, "command": "sgcl bench photo", **changes,
     }  # fmt: skip
+
+
+def with_precision(record, precision):
+    return {**record, "settings": {**record["settings"], "precision": precision}}
 
 
 def free(name, per_split, graph="photo"):
@@ -52,6 +56,7 @@ def test_splits_of_all_seeds_are_pooled():
         "two hops": "91.50 ± 0.50",
         "side by side": "-",
         "steps": "400",
+        "precision": "fp32",
         "seeds × splits": "2 × 2",
         "command": "`sgcl bench photo`",
     }
@@ -80,12 +85,21 @@ def test_recipes_are_never_pooled():
         trained(0, [90.0], [90.0], settings=longer),
         trained(0, [80.0], [80.0], checkpoints={"every": 9}),
     ]
-    found = [(row[3], row[8], row[9]) for row in rows(results_table(records))[2::2]]
+    found = [(row[3], row[8], row[10]) for row in rows(results_table(records))[2::2]]
     assert found == [
         ("94.00 ± 1.41", "400", "2 × 2"),
         ("90.00 ± 0.00", "10000", "1 × 1"),
         ("80.00 ± 0.00", "400", "1 × 1"),
     ]
+
+
+def test_precisions_are_never_pooled_but_paired():
+    other = [with_precision(trained(seed, [92.0 + seed, 94.5], [90.0] * 2), "bf16") for seed in (0, 1)]
+    found = [(row[3], row[9]) for row in rows(results_table([*RECORDS, *other]))[2::2]]
+    assert found == [("94.00 ± 1.41", "fp32"), ("93.50 ± 1.06", "bf16")]
+    # Differences 0, 0.5 and -1, -1.5: mean -0.5, squares 0.25, 1, 0.25, 1, standard error sqrt(2.5 / 3 / 4) = 0.456.
+    assert rows(precision_table([*RECORDS, *other]))[2] == ["photo", "-0.50", "-1.39 to +0.39", "4"]
+    assert len(rows(precision_table(RECORDS))) == 2
 
 
 def test_a_seed_counts_once_the_later_record():

@@ -29,7 +29,7 @@ from sgcl.evaluation import (
     training_free,
 )
 from sgcl.graph import View
-from sgcl.pipeline import Run, Settings, probe_config, versions
+from sgcl.pipeline import Run, Settings, pick_device, pick_precision, probe_config, versions
 from sgcl.recipes import recipe_for
 from sgcl.store import read_results, replacing
 from sgcl.training import Step
@@ -49,6 +49,7 @@ class Bench:
         protocol: see :data:`sgcl.evaluation.PROTOCOLS`.
         every: steps between judged checkpoints; the first and the last are judged as well.
         device: see :func:`sgcl.pipeline.pick_device`.
+        precision: see :func:`sgcl.pipeline.pick_precision`.
     """
 
     out: Path
@@ -58,6 +59,7 @@ class Bench:
     protocol: str = "validation"
     every: int = 20
     device: str = "auto"
+    precision: str = "auto"
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
@@ -94,7 +96,8 @@ class Bench:
             yield record
 
     def _settings(self, graph: str, seed: int) -> Settings:
-        return Settings(self.method, recipe_for(graph, self.schedule), seed)
+        precision = pick_precision(self.precision, pick_device(self.device))
+        return Settings(self.method, recipe_for(graph, self.schedule), seed, precision)
 
     def _train(self, source: Source, settings: Settings, progress: Progress) -> dict[str, Any]:
         """One run, with every checkpoint shown to the protocol, and the last one to a second probe on other splits."""

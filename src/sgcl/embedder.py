@@ -14,7 +14,7 @@ from torch import nn
 from sgcl.data import Source, open_source
 from sgcl.errors import InputError
 from sgcl.graph import View
-from sgcl.pipeline import METRICS, WEIGHTS, Run, Settings, build, pick_device, read_config, read_metrics
+from sgcl.pipeline import METRICS, WEIGHTS, Run, Settings, build, pick_device, pick_precision, read_config, read_metrics
 from sgcl.recipes import recipe_for
 from sgcl.store import read_tensors
 from sgcl.training import Step
@@ -40,6 +40,8 @@ class NodeEmbedder:
         encoder: any module ``(x, edge_index) -> [N, d]`` instead of the graph convolutions; copied before training.
         directed: keep the directions of an own graph instead of adding the opposite ones.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``, ...
+        precision: of products of dense matrices while training: ``"fp32"``, ``"bf16"``, or ``"auto"``, which is
+            bfloat16 where the device multiplies it in hardware.
 
     Example:
         >>> from sgcl import NodeEmbedder
@@ -63,6 +65,7 @@ class NodeEmbedder:
         encoder: nn.Module | None = None,
         directed: bool = False,
         device: str = "auto",
+        precision: str = "auto",
     ) -> None:
         self.method, self.dim, self.steps, self.seed = method, dim, steps, seed
         self.edge_drop, self.feature_drop, self.lr, self.weight_decay = (
@@ -72,7 +75,7 @@ class NodeEmbedder:
             weight_decay,
         )
         self.hidden, self.schedule, self.encoder = hidden, schedule, encoder
-        self.directed, self.device = directed, device
+        self.directed, self.device, self.precision = directed, device, precision
 
     def settings_for(self, graph_name: str) -> Settings:
         """What a run on the named graph would use.
@@ -98,6 +101,7 @@ class NodeEmbedder:
             self.method,
             replace(recipe, **{name: value for name, value in given.items() if value is not None}),  # type: ignore[arg-type]
             self.seed,
+            pick_precision(self.precision, pick_device(self.device)),
         )
 
     def fit(
@@ -199,7 +203,7 @@ class NodeEmbedder:
         embedder = cls(
             settings.method, recipe.dim, recipe.steps, settings.seed, edge_drop=recipe.edge_drop,
             feature_drop=recipe.feature_drop, lr=recipe.lr, weight_decay=recipe.weight_decay, hidden=recipe.hidden,
-            encoder=encoder, device=device,
+            encoder=encoder, device=device, precision=settings.precision,
         )  # fmt: skip
         weights, _ = read_tensors(folder / WEIGHTS)
         embedder.encoder_ = build(settings, columns, encoder).encoder

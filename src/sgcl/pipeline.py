@@ -7,7 +7,7 @@ import json
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from sgcl.data import Source
-from sgcl.encoders import GCNEncoder
+from sgcl.data import Source, open_source
+from sgcl.encoders import GCNEncoder, Precision
 from sgcl.errors import InputError
 from sgcl.evaluation import DECAYS, ProbeConfig
 from sgcl.graph import View
 from sgcl.log import log
 from sgcl.methods import Method, method_named
-from sgcl.recipes import Recipe
+from sgcl.recipes import Recipe, recipe_for
 from sgcl.store import read_json, read_tensors, replacing, write_json, write_tensors
 from sgcl.training import Step, TrainConfig, Training, train
 
@@ -43,11 +43,13 @@ class Settings:
         method: name of the method.
         recipe: its values.
         seed: of initial weights and augmentations.
+        precision: ``"fp32"`` or ``"bf16"``, see :class:`sgcl.encoders.GCNEncoder`.
     """
 
     method: str = "sgcl"
     recipe: Recipe = field(default_factory=Recipe)
     seed: int = 0
+    precision: Precision = "fp32"
 
     def __post_init__(self) -> None:
         method_named(self.method)
@@ -70,7 +72,7 @@ class Settings:
             recipe["hidden"] = tuple(recipe["hidden"])
             if unknown := set(recipe) - {one.name for one in fields(Recipe)}:
                 raise InputError(f"settings: unknown {', '.join(sorted(unknown))}; written by a newer version?")
-            return cls(values["method"], Recipe(**recipe), values["seed"])
+            return cls(values["method"], Recipe(**recipe), values["seed"], values["precision"])
         except (KeyError, TypeError) as error:
             raise InputError(f"settings: cannot be used ({type(error).__name__}: {error})") from None
 
@@ -83,6 +85,7 @@ def build(settings: Settings, in_channels: int, encoder: nn.Module | None = None
             [in_channels, *recipe.hidden, recipe.dim],
             recipe.norm,  # type: ignore[arg-type]  # checked by the encoder
             recipe.weight_standardization,
+            settings.precision,
         )
     return method_named(settings.method)(encoder, recipe.edge_drop, recipe.feature_drop)
 
@@ -96,6 +99,34 @@ def probe_config(recipe: Recipe) -> ProbeConfig:
     """The part of a recipe that the linear probe knows."""
     decays = DECAYS if recipe.probe_decay is None else (recipe.probe_decay,)
     return ProbeConfig(lr=recipe.probe_lr, decays=decays, batch_size=recipe.probe_batch)
+
+
+def pick_precision(name: str, device: torch.device) -> Precision:
+    """``auto`` is bfloat16 where the device multiplies it in hardware, else float32.
+
+    Raises:
+        InputError: the name is unknown.
+    """
+    if name not in ("auto", "fp32", "bf16"):
+        raise InputError(f"precision: must be one of auto, fp32, bf16, got {name!r}")
+    if name != "auto":
+        return name  # type: ignore[return-value]  # one of the two
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
+    asked = getattr(torch.cpu, "get_capabilities", None)  # torch 2.9 and later
+    capabilities: Mapping[str, Any] = asked() if asked and device.type == "cpu" else {}
+    return "bf16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "fp32"
+
+
+def stepper(graph: Any, precision: str = "auto", seed: int = 0, device: str = "auto") -> Callable[[], Step]:
+    """A function that does one whole training step of the default recipe of ``graph`` each time it is called."""
+    source, where = open_source(graph), pick_device(device)
+    settings = Settings(recipe=recipe_for(source.name), seed=seed, precision=pick_precision(precision, where))
+    view = View.of(source.data).to(where)
+    torch.manual_seed(seed)
+    method = build(settings, view.features.shape[1]).to(where)
+    config = replace(train_config(settings.recipe), steps=10**9, warmup=settings.recipe.warmup)
+    return iter(train(method, view, config)).__next__
 
 
 def pick_device(name: str) -> torch.device:

@@ -34,13 +34,13 @@ def results_table(records: Sequence[dict[str, Any]]) -> str:
     checkpoint only. Where a seed was run twice, the later record counts. Mean and population deviation in per
     cent, over all splits of all seeds.
     """
-    header = ["graph", "judge", "paper", "sgcl", *TRAINING_FREE, "steps", "seeds × splits", "command"]
+    header = ["graph", "judge", "paper", "sgcl", *TRAINING_FREE, "steps", "precision", "seeds × splits", "command"]
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     groups: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
     for record in records:
         if record["method"] == "sgcl" and record["protocol"] == "validation":
-            recipe = json.dumps([record["settings"]["recipe"], record["checkpoints"]["every"]], sort_keys=True)
-            groups.setdefault((record["graph"], recipe), {})[record["seed"]] = record
+            made = [record["settings"]["recipe"], precision_of(record), record["checkpoints"]["every"]]
+            groups.setdefault((record["graph"], json.dumps(made, sort_keys=True)), {})[record["seed"]] = record
     for (graph, _), by_seed in groups.items():
         trained = list(by_seed.values())
         free = {record["method"]: record for record in records if record["graph"] == graph and record["seed"] is None}
@@ -54,10 +54,41 @@ def results_table(records: Sequence[dict[str, Any]]) -> str:
                 _pooled([one["per_split"] for one in judged]),
                 *(_pooled([beside[name]["per_split"]]) if name in beside else "-" for name in TRAINING_FREE),
                 str(trained[0]["settings"]["recipe"]["steps"]),
+                precision_of(trained[0]),
                 f"{len(judged)} × {len(judged[0]['per_split'])}",
                 f"`{trained[0]['command']}`",
             ]
             lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def precision_of(record: dict[str, Any]) -> str:
+    """What matrices were multiplied in; records made before there was a choice do not say, and were float32."""
+    precision: str = record["settings"].get("precision", "fp32")
+    return precision
+
+
+def precision_table(records: Sequence[dict[str, Any]]) -> str:
+    """A Markdown table of what bfloat16 products change: bf16 minus fp32, paired over seeds and splits, in points.
+
+    Only runs that agree in everything else are paired. The interval is the mean ± 1.96 standard errors over pairs.
+    """
+    lines = ["| graph | bf16 - fp32 | 95 % interval | pairs |", "|---|---|---|---|"]
+    runs: dict[tuple[str, str, int], dict[str, list[float]]] = {}
+    for record in records:
+        if record["method"] == "sgcl" and record["protocol"] == "validation":
+            made = json.dumps([record["settings"]["recipe"], record["checkpoints"]["every"]], sort_keys=True)
+            key = (record["graph"], made, record["seed"])
+            runs.setdefault(key, {})[precision_of(record)] = record["per_split"]
+    pairs: dict[str, list[float]] = {}
+    for (graph, *_), found in runs.items():
+        if {"fp32", "bf16"} <= set(found):
+            difference = np.subtract(found["bf16"], found["fp32"])
+            pairs.setdefault(graph, []).extend(difference.tolist())
+    for graph, differences in pairs.items():
+        mean, error = np.mean(differences), np.std(differences, ddof=1) / len(differences) ** 0.5
+        interval = f"{mean - 1.96 * error:+.2f} to {mean + 1.96 * error:+.2f}"
+        lines.append(f"| {graph} | {mean:+.2f} | {interval} | {len(differences)} |")
     return "\n".join(lines)
 
 
