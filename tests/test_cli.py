@@ -59,6 +59,35 @@ def test_labels_too_few_to_judge_by_do_not_spoil_the_embeddings(capsys):
     assert "not judged: splits: need at least 10 labelled nodes, got 3" in printed.err
 
 
+def test_estimate_says_memory_time_and_why(capsys):
+    assert run("estimate", TINY, "--dim", 8, "--steps", 50, "--precision", "fp32") == 0
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in ("memory", "a step", "50 steps", "fp32", "as asked", "features dense"))
+    assert run("estimate", TINY, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["fits"] and report["memory"] > 0 and report["settings"]["precision"] in ("fp32", "bf16")
+    assert report["run_seconds"] == pytest.approx(300 * report["step_seconds"])
+    assert os.listdir() == []
+
+
+def test_embed_warns_of_memory_that_is_not_there(capsys, monkeypatch):
+    monkeypatch.setattr("sgcl.estimate.available_memory", lambda: 1 << 20)
+    assert run("embed", TINY, "--steps", 2, "--no-evaluate") == 0
+    assert "training needs about 0.1 GiB, but 0.0 GiB are free" in capsys.readouterr().err
+
+
+def test_precision_decides_the_result_and_is_kept(capsys):
+    found = {}
+    for precision in ("fp32", "bf16"):
+        name = f"{precision}.npy"
+        arguments = ("--steps", 5, "--no-evaluate", "--json", "--out", name, "--model", precision)
+        assert run("embed", TINY, "--precision", precision, *arguments) == 0
+        assert json.loads(capsys.readouterr().out)["settings"]["precision"] == precision
+        found[precision] = np.load(name)
+    assert not np.array_equal(found["fp32"], found["bf16"])
+    assert np.corrcoef(found["fp32"].ravel(), found["bf16"].ravel())[0, 1] > 0.99
+
+
 def test_quiet_prints_nothing(capsys):
     assert run("embed", TINY, "--steps", 2, "--quiet", "--no-evaluate") == 0
     printed = capsys.readouterr()
@@ -102,7 +131,7 @@ def test_datasets_and_methods_are_listed(capsys):
 
 
 def test_every_command_teaches_by_example(capsys):
-    for command in ("embed", "evaluate", "bench", "datasets", "methods"):
+    for command in ("embed", "estimate", "evaluate", "bench", "datasets", "methods"):
         assert run(command, "--help") == 0
         printed = capsys.readouterr().out
         assert f"sgcl {command}" in printed.split("Example")[1]
@@ -159,6 +188,8 @@ COMMANDS = [
     (["embed", TINY, "--edge-drop", "1"], r"DropEdges: p must lie in [0, 1), got 1.0"),
     (["embed", TINY, "--out", "z.csv"], "must end in .parquet or .npy, got 'z.csv'"),
     (["embed", TINY, "--device", "tpu"], "device: 'tpu' cannot be used here"),
+    (["embed", TINY, "--precision", "fp8"], "precision: must be one of auto, fp32, bf16, got 'fp8'"),
+    (["estimate", "karate"], "graph: 'karate' is not known"),
     (["embed", TINY, "--checkpoint-every", "0"], "checkpoint_every: must be at least 1, got 0"),
     (["embed", TINY, "--schedule", "paper"], "the paper has no settings for"),
     (["embed"], "Missing argument 'GRAPH'"),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sgcl.data import Source
     from sgcl.embedder import NodeEmbedder
     from sgcl.evaluation import Score
+    from sgcl.pipeline import Settings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -98,6 +99,9 @@ Examples:
 @click.option("--steps", default="auto", show_default=True, help="Number of training steps.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same result.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, ...")
+@click.option(
+    "--precision", default="auto", show_default=True, help="Of matrix products: fp32, bf16, or auto: what is fast here."
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Embeddings, .parquet or .npy.  [default: GRAPH.parquet]")
 @click.option(
     "--model",
@@ -151,6 +155,7 @@ def embed(
     if restart:
         (model / CHECKPOINT).unlink(missing_ok=True)
     progress.print(f"[bold]{source}[/]")
+    _warn_of_memory(source, embedder.settings_for(source.name))
 
     with (
         screen.progress(progress, embedder.settings_for(source.name).recipe.steps) as on_step,
@@ -190,6 +195,63 @@ def embed(
     if as_json:
         click.echo(json.dumps(report))
     return 0
+
+
+@app.command(
+    epilog="""\b
+Examples:
+  sgcl estimate physics
+  sgcl estimate synthetic:nodes=1000000,features=128 --dim 128
+  sgcl estimate my_graph.npz --precision fp32 --json
+"""
+)
+@click.argument("graph")
+@click.option("--method", default="sgcl", show_default=True, help="See sgcl methods.")
+@click.option("--dim", type=int, help="Columns of the embeddings.  [default: the recipe's]")
+@click.option("--steps", default="auto", show_default=True, help="Number of training steps.")
+@click.option("--schedule", default="short", show_default=True, help="short or paper.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, ...")
+@click.option("--precision", default="auto", show_default=True, help="fp32, bf16 or auto.")
+@click.option("--directed", is_flag=True, help="Keep the directions of an own graph's edges.")
+@_common
+def estimate(graph: str, steps: str, directed: bool, as_json: bool, quiet: bool, **settings: Any) -> int:
+    """Say what embedding GRAPH takes, before doing it: memory, time per step, time in all.
+
+    The graph is read and counted; a random graph of the same shape is trained on for two seconds at most.
+    """
+    console, _ = screen.consoles(quiet or as_json)
+    from sgcl.data import open_source
+    from sgcl.embedder import NodeEmbedder
+    from sgcl.estimate import Shape
+    from sgcl.estimate import estimate as estimated
+
+    embedder = NodeEmbedder(steps=_steps(steps), directed=directed, **settings)
+    source = open_source(graph, directed=directed)
+    chosen = embedder.settings_for(source.name)
+    shape = Shape.of(source)
+    found = estimated(shape, chosen)
+    density = "dense" if shape.stored is None else f"sparse, {shape.stored / shape.nodes / shape.features:.2%} stored"
+    available = "unknown" if found.available is None else f"{found.available / 2**30:.1f} GiB free"
+    console.print(str(source))
+    rows = [
+        ("memory", f"{found.memory / 2**20:,.0f} MiB", available if found.fits else f"does not fit: {available}"),
+        ("a step", f"{1000 * found.step_seconds:,.0f} ms", f"batch: the whole graph; features {density}"),
+        ("the run", f"{found.run_seconds:,.0f} s", f"{chosen.recipe.steps} steps"),
+        ("precision", chosen.precision, _why(embedder.precision, chosen.precision)),
+    ]
+    screen.table(console, ("what", "estimate", "why"), rows, numbers=(1,))
+    if as_json:
+        report = {"graph": source.name, "settings": chosen.as_dict(), **vars(found), "fits": found.fits}
+        click.echo(json.dumps(report))
+    return 0
+
+
+def _why(asked: str, precision: str) -> str:
+    if asked != "auto":
+        return "as asked"
+    if precision == "bf16":
+        return "this device multiplies bfloat16 in hardware; weights, norms and loss stay float32"
+    return "this device has no fast bfloat16 products"
 
 
 @app.command(
@@ -291,6 +353,7 @@ Examples:
     help="Results file.",
 )
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, ...")
+@click.option("--precision", default="auto", show_default=True, help="fp32, bf16 or auto.")
 @_common
 def bench(graphs: tuple[str, ...], out: Path, as_json: bool, quiet: bool, **options: Any) -> int:
     """Train on GRAPHS with several seeds and judge the checkpoints; one record per run, added to a results file.
@@ -350,6 +413,19 @@ def methods(as_json: bool, quiet: bool) -> int:
         return 0
     screen.table(screen.consoles(quiet)[0], ("name", "what"), list(described.items()))
     return 0
+
+
+def _warn_of_memory(source: Source, settings: Settings) -> None:
+    """Say before training that memory will not suffice."""
+    from sgcl.estimate import Shape, available_memory, peak_memory
+    from sgcl.log import log
+
+    needed, free = peak_memory(Shape.of(source), settings), available_memory()
+    if free is not None and needed > free:
+        log.warning(
+            "training needs about %.1f GiB, but %.1f GiB are free: expect swapping or an abort; "
+            "a smaller --dim needs less (see sgcl estimate)", needed / 2**30, free / 2**30,
+        )  # fmt: skip
 
 
 def _steps(text: str | int) -> Any:

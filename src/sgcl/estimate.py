@@ -1,0 +1,169 @@
+"""Memory and time of a run before it: counted memory, and a short calibration on a random graph of the same shape."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sgcl.data import Source
+from sgcl.graph import View, is_csr
+from sgcl.kernels import SparseMatrix, build_csr
+from sgcl.pipeline import Settings, build, train_config
+from sgcl.recipes import Recipe
+from sgcl.training import train
+
+CALIBRATION_SECONDS = 2.0
+_OVERHEAD = 60 << 20
+"""Bytes that libraries set aside whatever the graph: thread pools, packed matrices, compiled loops."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The counts that cost depends on.
+
+    Attributes:
+        nodes: N.
+        pairs: ordered pairs.
+        features: columns.
+        stored: stored entries of sparse features, ``None`` for dense ones.
+    """
+
+    nodes: int
+    pairs: int
+    features: int
+    stored: int | None = None
+
+    @classmethod
+    def of(cls, source: Source) -> Shape:
+        """The counts of a graph."""
+        x = source.data.x
+        nodes, features = x.shape
+        return cls(nodes, source.data.edge_index.shape[1], features, len(x.values()) if is_csr(x) else None)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run will take.
+
+    Attributes:
+        memory: peak bytes above the imports, graph included.
+        step_seconds: one training step.
+        run_seconds: all steps of the recipe.
+        available: bytes that the machine has free, ``None`` where it does not say.
+    """
+
+    memory: int
+    step_seconds: float
+    run_seconds: float
+    available: int | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the memory is there."""
+        return self.available is None or self.memory <= self.available
+
+
+def estimate(shape: Shape, settings: Settings) -> Estimate:
+    """Peak memory from counts, and time from at most two seconds of training on a random graph of the same shape."""
+    seconds = step_seconds(shape, settings)
+    return Estimate(peak_memory(shape, settings), seconds, seconds * settings.recipe.steps, available_memory())
+
+
+def peak_memory(shape: Shape, settings: Settings) -> int:
+    """Bytes above the imports while the graph is read and SGCL trains on it as a whole."""
+    recipe, nodes = settings.recipe, shape.nodes
+    entry = 2 if settings.precision == "bf16" else 4
+    widths = [*recipe.hidden, recipe.dim]
+    kept = int(shape.pairs * (1 - recipe.edge_drop)) + nodes
+    graph = 16 * shape.pairs + _features(shape)
+    read = 24 * shape.pairs + 2 * _features(shape)  # copies while symmetrising and normalising
+    held = graph
+    if shape.stored is None:
+        converted = entry * nodes * shape.features if entry == 2 else 0
+        averaged = entry * nodes * shape.features if shape.features < 3 * widths[0] else 0
+        held += converted + averaged
+    else:
+        held += 16 * shape.stored  # 32-bit indices and the transpose
+    thinned = 16 * kept + 8 * kept * 2
+    layers = sum(nodes * width * (4 + entry) for width in widths)  # input of the norm, and its output
+    widest = max(widths)
+    backward = 2 * nodes * widest * entry + nodes * widest * 4
+    targets = 2 * 4 * nodes * recipe.dim
+    loss = 3 * entry * nodes * recipe.dim
+    return max(read, held + thinned + layers + max(backward, loss) + targets + _weights(shape, recipe)) + _OVERHEAD
+
+
+def _features(shape: Shape) -> int:
+    return 4 * shape.nodes * shape.features if shape.stored is None else 12 * shape.stored + 8 * shape.nodes
+
+
+def _weights(shape: Shape, recipe: Recipe) -> int:
+    sizes = [shape.features, *recipe.hidden, recipe.dim]
+    parameters = sum(a * b + 3 * b + 1 for a, b in pairwise(sizes))
+    return 4 * 5 * parameters  # itself, gradient, two moments, and one in transit
+
+
+def step_seconds(shape: Shape, settings: Settings) -> float:
+    """Seconds of a step, extrapolated linearly in nodes from random graphs that two seconds suffice for.
+
+    Features per node, stored entries per node, degree and widths are those of the real graph.
+    """
+    deadline = time.perf_counter() + CALIBRATION_SECONDS
+    nodes, per_node, last = min(shape.nodes, 1024), 0.0, 0.0
+    _timed(min(shape.nodes, 256), shape, settings, 1)  # loops are compiled or loaded
+    while True:
+        last = _timed(nodes, shape, settings, 3)
+        per_node = last / nodes
+        if nodes == shape.nodes:
+            return last
+        room = deadline - time.perf_counter()
+        # A doubling costs making the graph, the first view, and four steps.
+        larger = min(shape.nodes, 4 * nodes)
+        if 8 * per_node * larger > room:
+            return per_node * shape.nodes
+        nodes = larger
+
+
+def _timed(nodes: int, shape: Shape, settings: Settings, steps: int) -> float:
+    view = _random_view(nodes, shape)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        method = build(settings, shape.features)
+        run = iter(train(method, view, replace(train_config(settings.recipe), steps=10**9)))
+        next(run)
+        times = []
+        for _ in range(steps):
+            start = time.perf_counter()
+            next(run)
+            times.append(time.perf_counter() - start)
+    return sorted(times)[len(times) // 2]
+
+
+def _random_view(nodes: int, shape: Shape) -> View:
+    draw = torch.Generator().manual_seed(0)
+    pairs = max(1, round(shape.pairs * nodes / shape.nodes))
+    receiver = torch.randint(nodes, (pairs,), generator=draw).sort().values
+    edge_index = torch.stack([torch.randint(nodes, (pairs,), generator=draw), receiver])
+    if shape.stored is None:
+        return View(torch.rand(nodes, shape.features, generator=draw), edge_index)
+    stored = max(1, round(shape.stored * nodes / shape.nodes))
+    rows = torch.randint(nodes, (stored,), generator=draw)
+    crow = torch.zeros(nodes + 1, dtype=torch.int64)
+    crow[1:] = torch.bincount(rows, minlength=nodes).cumsum(0)
+    col: Tensor = torch.randint(shape.features, (stored,), generator=draw)
+    x = SparseMatrix.from_torch(build_csr(crow, col, torch.rand(stored, generator=draw), (nodes, shape.features)))
+    return View(x, edge_index)
+
+
+def available_memory() -> int | None:
+    """Bytes that can be had without swapping, where the system says (Linux)."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None
