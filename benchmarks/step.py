@@ -11,8 +11,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -123,16 +121,19 @@ def _ready(view: View) -> View:
 
 def peak(kind: str, name: str) -> float:
     """MiB above the imports, highest resident, of a process that does five steps."""
-    before = resident()
+    import sgcl.loops  # noqa: F401 - an import as well, with its compiler
+
+    before = resident("VmRSS")
     step = make(kind, name)
     for _ in range(5):
         step()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before
+    return resident("VmHWM") - before
 
 
-def resident() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGESIZE") / 2**20
+def resident(which: str) -> float:
+    """MiB resident now (VmRSS) or at the most so far (VmHWM); getrusage would tell the parent's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(which))
 
 
 def product_peak(dtype: torch.dtype) -> float:
@@ -160,7 +161,6 @@ def main() -> None:
         return
     report: dict[str, object] = {
         "date": datetime.date.today().isoformat(),
-        "command": "python " + " ".join(sys.argv),
         "made_by": versions(),
         "peak_gflops": {str(dtype): product_peak(dtype) for dtype in (torch.float32, torch.bfloat16)},
     }
@@ -179,6 +179,7 @@ def main() -> None:
             for kind in KINDS
         }
         report[name] = {
+            "command": "python " + " ".join(sys.argv),
             "milliseconds": median,
             "times_faster": {kind: median["plain"] / median[kind] for kind in KINDS[1:]},
             "peak_mib": memory,
@@ -187,6 +188,8 @@ def main() -> None:
         }
         print(name, json.dumps(report[name], indent=1))
     path = arguments.out / f"step-{report['date']}.json"
+    if path.exists():  # other graphs of the same day
+        report = {**json.loads(path.read_text()), **report}
     path.write_text(json.dumps(report, indent=2) + "\n")
     print(path)
 

@@ -274,7 +274,7 @@ def centred_unit_rows(z: Tensor, dtype: torch.dtype) -> Tensor:
 def mean_cosine(prediction: Tensor, target: Tensor) -> Tensor:
     """Mean cosine of the rows of two matrices ``[N, d]``, with a gradient for ``prediction`` only."""
     if not _looped(prediction, target):
-        return F.cosine_similarity(prediction, target.detach().to(prediction.dtype), dim=1).mean()
+        return F.cosine_similarity(prediction.to(target.dtype), target.detach(), dim=1).mean()
     mean: Tensor = _MeanCosine.apply(prediction, target)  # type: ignore[no-untyped-call]
     return mean
 

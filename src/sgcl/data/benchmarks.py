@@ -45,8 +45,10 @@ def shchur(name: str, folder: str, file: str) -> Data:
     adjacency = arrays.graph.tocoo()
     keep = adjacency.row != adjacency.col
     pairs = torch.from_numpy(np.stack([adjacency.row[keep], adjacency.col[keep]]).astype(np.int64))
-    rows, columns = arrays.features.shape
-    x = normalize_rows(binarise(csr_tensor(arrays.features)))
-    if arrays.features.nnz > _DENSE_FROM * rows * columns:
-        x = x.to_dense()
-    return Data(x=x, edge_index=symmetrise(pairs, rows), y=torch.from_numpy(arrays.labels.astype(np.int64)))
+    matrix, labels = arrays.features, torch.from_numpy(arrays.labels.astype(np.int64))
+    edge_index = symmetrise(pairs, len(labels))
+    rows, columns = matrix.shape
+    dense = matrix.nnz > _DENSE_FROM * rows * columns
+    raw = torch.from_numpy(matrix.toarray()) if dense else csr_tensor(matrix)
+    del arrays, matrix, adjacency, pairs, keep  # large, and not needed while the rest is made
+    return Data(x=normalize_rows(binarise(raw)), edge_index=edge_index, y=labels)
