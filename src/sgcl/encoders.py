@@ -12,7 +12,7 @@ from torch_geometric.nn import LayerNorm, inits
 
 from sgcl.errors import InputError
 from sgcl.graph import View, is_csr
-from sgcl.kernels import norm_prelu
+from sgcl.kernels import norm_prelu, product
 
 Norm = Literal["batch", "graph"]
 Precision = Literal["fp32", "bf16"]
@@ -27,8 +27,8 @@ class GCNEncoder(nn.Module):
             training pass), or ``"graph"``, mean and deviation over all nodes and channels at once.
         weight_standardization: before every pass, in place, scale each row of every weight but the first layer's to
             mean 0 and variance 1. The official code does this on arXiv, together with ``"graph"``.
-        precision: ``"bf16"`` multiplies dense matrices in bfloat16, summed in float32; weights, norms and averages over
-            neighbours stay in float32.
+        precision: ``"bf16"`` multiplies and keeps hidden layers in bfloat16, summed in float32; weights, statistics of
+            norms, and the last layer's norm stay in float32.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class GCNEncoder(nn.Module):
         h: Tensor = first(view.propagate_features(first.weight, dtype), dtype if rest else view.dtype)
         for layer in rest:
             made = view.dtype if layer is rest[-1] else dtype
-            h = layer(view.adjacency.product(h @ layer.weight.T.to(dtype), view.dtype), made)
+            h = layer(view.adjacency.product(product(h, layer.weight.T, dtype), made), made)
         return h
 
     def _stack(self) -> Iterator[_Layer]:

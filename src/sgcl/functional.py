@@ -60,8 +60,14 @@ def spread(embeddings: Tensor) -> float:
 
     The root of the mean squared distance of :math:`h_i / \|h_i\|` from their mean.
     """
-    rows = F.normalize(embeddings.detach(), dim=1)
-    return (rows - rows.mean(dim=0)).square().sum(dim=1).mean().sqrt().item()
+    # The mean squared distance of rows from their mean is the mean square of the rows minus the square of their mean.
+    total, squares = embeddings.new_zeros(embeddings.shape[1], dtype=torch.float64), 0.0
+    for block in embeddings.detach().split(512):
+        rows = F.normalize(block.double(), dim=1)
+        total += rows.sum(dim=0)
+        squares += rows.square().sum().item()
+    count = len(embeddings)
+    return math.sqrt(max(squares / count - (total / count).square().sum().item(), 0.0))
 
 
 def alignment(embeddings: Tensor, edge_index: Tensor) -> float:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from sgcl.kernels import SparseMatrix, build_csr
+from sgcl.kernels import SparseMatrix, build_csr, product
 
 
 class View:
@@ -93,13 +93,13 @@ class View:
         view, instead of ``d`` columns in each of the online pass, its gradient and the target pass.
         """
         if isinstance(self.features, SparseMatrix):
-            product = self.features.times_weight(weight, self.feature_mask, dtype)
-            return self.adjacency.product(product, self.dtype)
+            transformed = self.features.times_weight(weight, self.feature_mask, dtype)
+            return self.adjacency.product(transformed, dtype)
         if self.features.shape[1] < 3 * len(weight):
             kept = self._kept_columns
-            return self._averaged(dtype) @ (weight if kept is None else weight.index_select(1, kept)).T.to(dtype)
+            return product(self._averaged(dtype), (weight if kept is None else weight.index_select(1, kept)).T, dtype)
         masked = weight if self.feature_mask is None else weight * self.feature_mask
-        return self.adjacency.product(self._typed(dtype) @ masked.T.to(dtype), self.dtype)
+        return self.adjacency.product(product(self._typed(dtype), masked.T, dtype), dtype)
 
     @cached_property
     def _kept_columns(self) -> Tensor | None:

@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sgcl.buffers import empty
+
 _SMALL = 1 << 16
 """Entries below which a loop is not worth a second thread."""
 
@@ -63,8 +65,8 @@ class SparseMatrix:
         entries = int(keep.sum()) + num_nodes
         if _looped(torch.empty(0, dtype=dtype, device=sender.device)):
             small = torch.int32 if entries < 2**31 else torch.int64
-            crow, col = torch.zeros(num_nodes + 1, dtype=small), torch.empty(entries, dtype=small)
-            values = torch.empty(entries)
+            crow, col = torch.zeros(num_nodes + 1, dtype=small), empty((entries,), small)
+            values = empty((entries,), torch.float32)
             _loops().with_loops(*map(_array, (sender.contiguous(), receiver.contiguous(), crow, col, values)))
             return cls(crow, col, values, (num_nodes, num_nodes))
         sender, receiver = sender[keep], receiver[keep]
@@ -91,7 +93,7 @@ class SparseMatrix:
         rows, columns = self.shape
         if _looped(self.values):
             crow = torch.zeros(columns + 1, dtype=self.crow.dtype)
-            col, values = torch.empty_like(self.col), torch.empty_like(self.values)
+            col, values = empty(self.col.shape, self.col.dtype), empty(self.values.shape, self.values.dtype)
             _loops().transpose(*map(_array, (self.crow, self.col, self.values, crow, col, values)))
             return SparseMatrix(crow, col, values, (columns, rows))
         order = torch.argsort(self.col, stable=True)
@@ -122,7 +124,7 @@ class SparseMatrix:
             return self.times(dense, dtype)
         if not _looped(self.values, dense):
             return self.times(dense[:, kept], dtype)
-        out = torch.empty(self.shape[0], len(kept), dtype=dtype)
+        out = empty((self.shape[0], len(kept)), dtype)
         work = len(self.col) * dense.shape[1]
         _in_parts(_loops().spmm_columns, self.shape[0], work, self.crow, self.col, self.values, dense, kept, out)
         return out
@@ -131,7 +133,7 @@ class SparseMatrix:
         """The product with ``dense``, in type ``dtype``, without gradient."""
         if not _looped(self.values, dense):
             return (self.csr @ dense.to(self.values.dtype)).to(dtype)
-        out = torch.empty(self.shape[0], dense.shape[1], dtype=dtype)
+        out = empty((self.shape[0], dense.shape[1]), dtype)
         _in_parts(
             _loops().spmm, self.shape[0], len(self.col) * dense.shape[1], self.crow, self.col, self.values, dense, out
         )
@@ -150,7 +152,7 @@ class _WeightProduct(torch.autograd.Function):
         standing = _transposed(weight, dtype)
         if mask is None:
             return matrix.times(standing, dtype)
-        out = torch.empty(matrix.shape[0], len(weight), dtype=dtype)
+        out = empty((matrix.shape[0], len(weight)), dtype)
         parts = (matrix.crow, matrix.col, matrix.values, mask, standing, out)
         _in_parts(_loops().spmm_masked, matrix.shape[0], len(matrix.col) * len(weight), *parts)
         return out
@@ -162,16 +164,14 @@ class _WeightProduct(torch.autograd.Function):
             standing = turned.times(grad, ctx.dtype)
             flat = standing.T if mask is None else standing.T * mask
             return flat, None, None, None
-        standing = torch.empty(turned.shape[0], grad.shape[1], dtype=ctx.dtype)
+        standing = empty((turned.shape[0], grad.shape[1]), ctx.dtype)
         parts = (turned.crow, turned.col, turned.values, mask, grad, standing)
         _in_parts(_loops().spmm_rows, turned.shape[0], len(turned.col) * grad.shape[1], *parts)
         return _transposed(standing, ctx.dtype), None, None, None
 
 
 def _transposed(matrix: Tensor, dtype: torch.dtype) -> Tensor:
-    out = torch.empty(matrix.shape[1], matrix.shape[0], dtype=dtype)
-    _in_parts(_loops().transposed, len(out), out.numel(), matrix.contiguous(), out)
-    return out
+    return empty((matrix.shape[1], matrix.shape[0]), dtype).copy_(matrix.T)
 
 
 class _Product(torch.autograd.Function):
@@ -183,6 +183,36 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         return ctx.matrix.T.times(grads[0].contiguous(), ctx.dtype), None, None
+
+
+def product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """``a @ b`` of dense matrices rounded to ``dtype``, in which the result is; sums inside are at least float32."""
+    made: Tensor = _DenseProduct.apply(a, b, dtype)  # type: ignore[no-untyped-call]
+    return made
+
+
+class _DenseProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+        ctx.types = a.dtype, b.dtype
+        left, right = _converted(a, dtype), b.to(dtype)
+        ctx.save_for_backward(left, right)
+        return torch.mm(left, right, out=empty((len(a), b.shape[1]), dtype, a.device))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        left, right = ctx.saved_tensors
+        grad, (by_left, by_right) = grads[0], (None, None)
+        if ctx.needs_input_grad[0]:
+            by_left = torch.mm(grad, right.T, out=empty(left.shape, left.dtype, left.device))
+            by_left = _converted(by_left, ctx.types[0])
+        if ctx.needs_input_grad[1]:
+            by_right = (left.T @ grad).to(ctx.types[1])
+        return by_left, by_right, None
+
+
+def _converted(matrix: Tensor, dtype: torch.dtype) -> Tensor:
+    return matrix if matrix.dtype == dtype else empty(matrix.shape, dtype, matrix.device).copy_(matrix)
 
 
 def norm_prelu(z: Tensor, bias: Tensor, norm: nn.BatchNorm1d, slope: Tensor, dtype: torch.dtype) -> Tensor:
@@ -220,7 +250,7 @@ class _NormPReLU(torch.autograd.Function):
         rstd = (variance + norm.eps).rsqrt()
         scale = (gain * rstd).float()
         moved = (shift - mean * gain * rstd).float()
-        out = torch.empty(z.shape, dtype=dtype)
+        out = empty(z.shape, dtype)
         _in_parts(_loops().scale_prelu, rows, z.numel(), z, scale, moved, np.float32(slope.item()), out)
         ctx.save_for_backward(z, scale, moved, slope, mean, rstd)
         ctx.training = norm.training
@@ -240,7 +270,7 @@ class _NormPReLU(torch.autograd.Function):
         else:
             by_z, by_one = torch.zeros_like(rstd), torch.zeros_like(rstd)
             for_bias = (by_shift * scale).float()
-        out = torch.empty(z.shape, dtype=grad.dtype)
+        out = empty(z.shape, grad.dtype)
         parts = (grad, z, scale, moved, factor, by_z.float(), by_one.float(), out)
         _in_parts(_loops().scale_prelu_gradient, rows, z.numel(), *parts)
         return out, for_bias, by_gain.float(), by_shift.float(), sums[2].sum().float().reshape(1), None, None
@@ -266,7 +296,7 @@ def centred_unit_rows(z: Tensor, dtype: torch.dtype) -> Tensor:
     """Rows of ``z`` minus their mean, scaled to length 1, as ``dtype``; without gradient."""
     if not _looped(z):
         return F.normalize(z - z.mean(dim=0), dim=1).to(dtype)
-    out = torch.empty(z.shape, dtype=dtype)
+    out = empty(z.shape, dtype)
     _in_parts(_loops().centred_unit_rows, len(z), z.numel(), z, _moments(z)[0].float(), out)
     return out
 
@@ -283,7 +313,7 @@ class _MeanCosine(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, prediction: Tensor, target: Tensor) -> Tensor:
         rows = len(prediction)
-        out = torch.empty_like(prediction)
+        out = empty(prediction.shape, prediction.dtype)
         share = np.float32(-1 / rows)  # the loop gives the gradient of -share times the sum
         totals = _in_parts(_loops().cosine_rows, rows, prediction.numel(), prediction, target, share, out)
         ctx.save_for_backward(out)

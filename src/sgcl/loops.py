@@ -106,17 +106,6 @@ def spmm_columns(crow, col, values, dense, kept, out, lo, hi):
 
 
 @njit(**_OPTIONS)
-def transposed(matrix, out, lo, hi):
-    """``out[lo:hi] = matrix.T[lo:hi]``, tile by tile."""
-    rows = matrix.shape[0]
-    for top in range(lo, hi, 32):
-        for left in range(0, rows, 32):
-            for i in range(top, min(top + 32, hi)):
-                for j in range(left, min(left + 32, rows)):
-                    out[i, j] = _as(_read(matrix[j, i]), out[i, j])
-
-
-@njit(**_OPTIONS)
 def column_sums(z, near, sums, lo, hi):
     """Add to ``sums`` ``[2, d]``, over rows ``lo`` to ``hi``, deviations from ``near`` and their squares."""
     width = z.shape[1]

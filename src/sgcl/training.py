@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
+from sgcl.buffers import Buffers
 from sgcl.errors import InputError, TrainingStopped
 from sgcl.functional import effective_rank, spread, warmup_cosine
 from sgcl.graph import View
@@ -104,20 +105,24 @@ class Training:
         """
         method, config = self.method, self.config
         method.train()
+        reused = Buffers()
         started = time.perf_counter() - self.seconds
         if self.step == 0:
-            method.prepare(method.augment(batch) for batch in self._batches)  # lines 1-2
+            with reused():
+                method.prepare(method.augment(batch) for batch in self._batches)  # lines 1-2
         batches = itertools.islice(itertools.cycle(self._batches), self.step % len(self._batches), None)
         for step, batch in zip(range(self.step + 1, config.steps + 1), batches, strict=False):
             lr = warmup_cosine(step, peak=config.lr, warmup=config.warmup, total=config.steps)
             for group in self.optimizer.param_groups:
                 group["lr"] = lr
-            views = method.augment(batch)  # line 4
-            loss = method.loss(views)  # lines 5-7
-            self.optimizer.zero_grad()
-            loss.backward()
-            self.optimizer.step()  # line 8
-            method.update(views)  # line 9
+            with reused():
+                views = method.augment(batch)  # line 4
+                loss = method.loss(views)  # lines 5-7
+                loss.backward()
+                self.optimizer.step()  # line 8
+                self.optimizer.zero_grad()  # now, so that the next pass has the gradients' memory
+                method.update(views)  # line 9
+            del views
             self.step = step
             logged = step % config.log_every == 0 or step in (1, config.steps)
             signals = self._signals(loss) if logged else {}

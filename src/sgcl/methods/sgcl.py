@@ -14,6 +14,7 @@ from sgcl.encoders import encode
 from sgcl.errors import InputError
 from sgcl.functional import cosine_distance, inferential_predictor
 from sgcl.graph import View
+from sgcl.kernels import product
 from sgcl.methods.base import Method
 
 
@@ -45,7 +46,7 @@ class SGCL(Method):
         """Lines 5-7: the distance between prediction and target, in [0, 2]."""
         online, target = encode(self.encoder, view), self._targets_of(view)
         dtype = torch.bfloat16 if getattr(self.encoder, "precision", None) == "bf16" else online.dtype
-        prediction = online.to(dtype) @ inferential_predictor(target, dtype)  # Eqs. 10-12
+        prediction = product(online, inferential_predictor(target, dtype), dtype)  # Eqs. 10-12
         return cosine_distance(prediction, target)  # Eq. 13
 
     @torch.no_grad()
