@@ -18,11 +18,13 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 from torch_geometric.nn import GCNConv
 
+from sgcl.buffers import Buffers
 from sgcl.data import load_graph
 from sgcl.graph import View, is_csr
 from sgcl.pipeline import Settings, build, pick_precision, stepper, train_config, versions
@@ -88,7 +90,7 @@ def make(kind: str, name: str) -> Callable[[], object]:
 
 
 def parts(name: str, precision: str, steps: int) -> dict[str, float]:
-    """Median milliseconds of the verbs of a step."""
+    """Median milliseconds of the verbs of a step; the online pass inside the loss is told apart."""
     data, recipe = load_graph(name), recipe_for(name)
     settings = Settings(recipe=recipe, precision=pick_precision(precision, torch.device("cpu")))
     method = build(settings, data.x.shape[1])
@@ -104,14 +106,41 @@ def parts(name: str, precision: str, steps: int) -> dict[str, float]:
         seen.setdefault(what, []).append(1000 * (time.perf_counter() - start))
         return result
 
+    encode = method.encoder.encode
+    method.encoder.encode = lambda view: clock("forward" if method.training else "target pass", lambda: encode(view))
+    reused = Buffers()
     for _ in range(steps):
-        view = clock("view", lambda: _ready(method.augment(whole)))
-        loss = clock("forward and loss", lambda view=view: method.loss(view))
-        optimizer.zero_grad()
-        clock("backward", lambda loss=loss: loss.backward())
-        clock("update", optimizer.step)
-        clock("target", lambda view=view: method.update(view))
-    return {what: statistics.median(times) for what, times in seen.items()}
+        with reused():
+            view = clock("view", lambda: _ready(method.augment(whole)))
+            loss = clock("forward and loss", lambda view=view: method.loss(view))
+            clock("backward", lambda loss=loss: loss.backward())
+            clock("update", optimizer.step)
+            optimizer.zero_grad()
+            clock("target", lambda view=view: method.update(view))
+    median = {what: statistics.median(times) for what, times in seen.items()}
+    del median["target pass"]
+    median["loss"] = median.pop("forward and loss") - median["forward"]
+    return median
+
+
+def operations(name: str) -> dict[str, float]:
+    """GFLOP of a step's products as we do them: dense ones, and sparse ones (averages, and sparse features)."""
+    graph, recipe = load_graph(name), recipe_for(name)
+    nodes, columns = graph.x.shape
+    entries = graph.edge_index.shape[1] * (1 - recipe.edge_drop) + nodes
+    used = columns * (1 - recipe.feature_drop)
+    first, *_ = widths = [*recipe.hidden, recipe.dim]
+    if is_csr(graph.x):  # online, gradient, target
+        dense, sparse = 0.0, 3 * (len(graph.x.values()) * (1 - recipe.feature_drop) + entries) * first
+    elif columns < 3 * first:
+        dense, sparse = 3 * nodes * used * first, entries * columns
+    else:
+        dense, sparse = 3 * nodes * columns * first, 3 * entries * first
+    for a, b in pairwise(widths):  # online, both gradients, target
+        dense += 4 * nodes * a * b
+        sparse += 3 * entries * b
+    dense += 3 * nodes * recipe.dim**2  # predictor, prediction, its gradient
+    return {"dense": 2 * dense / 1e9, "sparse": 2 * sparse / 1e9}
 
 
 def _ready(view: View) -> View:
@@ -119,15 +148,40 @@ def _ready(view: View) -> View:
     return view
 
 
-def peak(kind: str, name: str) -> float:
-    """MiB above the imports, highest resident, of a process that does five steps."""
+def estimated(name: str, kind: str, milliseconds: float, mib: float) -> dict[str, float]:
+    """What ``sgcl estimate`` says beforehand, and by how much that is off."""
+    command = ["sgcl", "estimate", name, "--precision", kind, "--json"]
+    found = json.loads(subprocess.check_output(command, text=True))
+    said, memory = 1000 * found["step_seconds"], found["memory"] / 2**20
+    return {
+        "milliseconds": said, "off": said / milliseconds - 1, "mib": memory, "memory_off": memory / mib - 1,
+    }  # fmt: skip
+
+
+def work(kind: str, name: str) -> None:
+    """Do one step for every line read, and answer with its seconds and the memory so far, in MiB above the imports."""
     import sgcl.loops  # noqa: F401 - an import as well, with its compiler
 
     before = resident("VmRSS")
     step = make(kind, name)
-    for _ in range(5):
-        step()
-    return resident("VmHWM") - before
+    for _ in sys.stdin:
+        print(_seconds(step), resident("VmHWM") - before, flush=True)
+
+
+def alternate(name: str, turns: int, untimed: int = 3) -> tuple[dict[str, float], dict[str, float]]:
+    """Median milliseconds and peak MiB of every kind, one step of each in turn, each in a process of its own."""
+    command = [sys.executable, __file__, "--work"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    workers = {kind: subprocess.Popen([*command, kind, name], **pipes) for kind in KINDS}
+    answers: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
+    for _ in range(turns + untimed):
+        for kind, worker in workers.items():
+            print("step", file=worker.stdin)
+            answers[kind].append([float(value) for value in worker.stdout.readline().split()])
+    for worker in workers.values():
+        worker.communicate()
+    median = {kind: 1000 * statistics.median(one for one, _ in found[untimed:]) for kind, found in answers.items()}
+    return median, {kind: found[-1][1] for kind, found in answers.items()}
 
 
 def resident(which: str) -> float:
@@ -154,30 +208,22 @@ def main() -> None:
     parser.add_argument("graphs", nargs="*", default=["photo"])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
-    parser.add_argument("--peak", nargs=2, metavar=("KIND", "GRAPH"), help="print the memory of one kind and stop")
+    parser.add_argument("--work", nargs=2, metavar=("KIND", "GRAPH"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.peak:
-        print(peak(*arguments.peak))
+    if arguments.work:
+        work(*arguments.work)
         return
+    peaks = {"fp32": product_peak(torch.float32), "bf16": product_peak(torch.bfloat16)}
     report: dict[str, object] = {
         "date": datetime.date.today().isoformat(),
         "made_by": versions(),
-        "peak_gflops": {str(dtype): product_peak(dtype) for dtype in (torch.float32, torch.bfloat16)},
+        "peak_gflops": peaks,
+        "auto": pick_precision("auto", torch.device("cpu")),
     }
     for name in arguments.graphs:
-        steppers = {kind: make(kind, name) for kind in KINDS}
-        times: dict[str, list[float]] = {kind: [] for kind in KINDS}
-        for turn in range(arguments.steps + 2):
-            for kind, step in steppers.items():
-                seconds = _seconds(step)
-                if turn >= 2:
-                    times[kind].append(1000 * seconds)
-        median = {kind: statistics.median(values) for kind, values in times.items()}
-        del steppers
-        memory = {
-            kind: float(subprocess.check_output([sys.executable, __file__, "--peak", kind, name], text=True))
-            for kind in KINDS
-        }
+        median, memory = alternate(name, arguments.steps)
+        products = operations(name)
+        speed = {kind: 1000 * sum(products.values()) / median[kind] for kind in KINDS[1:]}
         report[name] = {
             "command": "python " + " ".join(sys.argv),
             "milliseconds": median,
@@ -185,6 +231,12 @@ def main() -> None:
             "peak_mib": memory,
             "share_of_memory": {kind: memory[kind] / memory["plain"] for kind in KINDS[1:]},
             "parts": {kind: parts(name, kind, arguments.steps) for kind in KINDS[1:]},
+            "gflop": products,
+            "gflops": speed,
+            "share_of_peak": {
+                kind: speed[kind] / peaks[pick_precision(kind, torch.device("cpu"))] for kind in KINDS[1:]
+            },
+            "estimate": {kind: estimated(name, kind, median[kind], memory[kind]) for kind in KINDS[1:]},
         }
         print(name, json.dumps(report[name], indent=1))
     path = arguments.out / f"step-{report['date']}.json"

@@ -71,7 +71,7 @@ def test_estimate_says_memory_time_and_why(capsys):
 
 
 def test_embed_warns_of_memory_that_is_not_there(capsys, monkeypatch):
-    monkeypatch.setattr("sgcl.estimate.available_memory", lambda: 1 << 20)
+    monkeypatch.setattr("sgcl.estimate.available_memory", lambda device: 1 << 20)
     assert run("embed", TINY, "--steps", 2, "--no-evaluate") == 0
     assert "training needs about 0.1 GiB, but 0.0 GiB are free" in capsys.readouterr().err
 

@@ -155,7 +155,7 @@ def embed(
     if restart:
         (model / CHECKPOINT).unlink(missing_ok=True)
     progress.print(f"[bold]{source}[/]")
-    _warn_of_memory(source, embedder.settings_for(source.name))
+    _warn_of_memory(source, embedder.settings_for(source.name), embedder.device)
 
     with (
         screen.progress(progress, embedder.settings_for(source.name).recipe.steps) as on_step,
@@ -224,12 +224,13 @@ def estimate(graph: str, steps: str, directed: bool, as_json: bool, quiet: bool,
     from sgcl.embedder import NodeEmbedder
     from sgcl.estimate import Shape
     from sgcl.estimate import estimate as estimated
+    from sgcl.pipeline import pick_device
 
     embedder = NodeEmbedder(steps=_steps(steps), directed=directed, **settings)
     source = open_source(graph, directed=directed)
     chosen = embedder.settings_for(source.name)
     shape = Shape.of(source)
-    found = estimated(shape, chosen)
+    found = estimated(shape, chosen, pick_device(embedder.device))
     density = "dense" if shape.stored is None else f"sparse, {shape.stored / shape.nodes / shape.features:.2%} stored"
     available = "unknown" if found.available is None else f"{found.available / 2**30:.1f} GiB free"
     console.print(str(source))
@@ -250,7 +251,7 @@ def _why(asked: str, precision: str) -> str:
     if asked != "auto":
         return "as asked"
     if precision == "bf16":
-        return "this device multiplies bfloat16 in hardware; weights, norms and loss stay float32"
+        return "this device multiplies bfloat16 in hardware; weights and loss stay float32"
     return "this device has no fast bfloat16 products"
 
 
@@ -415,12 +416,13 @@ def methods(as_json: bool, quiet: bool) -> int:
     return 0
 
 
-def _warn_of_memory(source: Source, settings: Settings) -> None:
+def _warn_of_memory(source: Source, settings: Settings, device: str) -> None:
     """Say before training that memory will not suffice."""
     from sgcl.estimate import Shape, available_memory, peak_memory
     from sgcl.log import log
+    from sgcl.pipeline import pick_device
 
-    needed, free = peak_memory(Shape.of(source), settings), available_memory()
+    needed, free = peak_memory(Shape.of(source), settings), available_memory(pick_device(device))
     if free is not None and needed > free:
         log.warning(
             "training needs about %.1f GiB, but %.1f GiB are free: expect swapping or an abort; "

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from sgcl.data import Source
 from sgcl.graph import View, is_csr
 from sgcl.kernels import SparseMatrix, build_csr
-from sgcl.pipeline import Settings, build, train_config
+from sgcl.pipeline import Settings, build, seeded, train_config
 from sgcl.recipes import Recipe
 from sgcl.training import train
 
@@ -68,10 +69,10 @@ class Estimate:
         return self.available is None or self.memory <= self.available
 
 
-def estimate(shape: Shape, settings: Settings) -> Estimate:
+def estimate(shape: Shape, settings: Settings, device: torch.device | str = "cpu") -> Estimate:
     """Peak memory from counts, and time from at most two seconds of training on a random graph of the same shape."""
-    seconds = step_seconds(shape, settings)
-    return Estimate(peak_memory(shape, settings), seconds, seconds * settings.recipe.steps, available_memory())
+    seconds, available = step_seconds(shape, settings, device), available_memory(device)
+    return Estimate(peak_memory(shape, settings), seconds, seconds * settings.recipe.steps, available)
 
 
 def peak_memory(shape: Shape, settings: Settings) -> int:
@@ -90,7 +91,7 @@ def peak_memory(shape: Shape, settings: Settings) -> int:
     else:
         held += 16 * shape.stored  # 32-bit indices and the transpose
     thinned = 16 * kept + 8 * kept * 2
-    layers = sum(nodes * width * (4 + entry) for width in widths)  # input of the norm, and its output
+    layers = nodes * (2 * entry * sum(recipe.hidden) + 8 * recipe.dim)  # input of each norm, and its output
     widest = max(widths)
     backward = 2 * nodes * widest * entry + nodes * widest * 4
     targets = 2 * 4 * nodes * recipe.dim
@@ -108,40 +109,43 @@ def _weights(shape: Shape, recipe: Recipe) -> int:
     return 4 * 5 * parameters  # itself, gradient, two moments, and one in transit
 
 
-def step_seconds(shape: Shape, settings: Settings) -> float:
-    """Seconds of a step, extrapolated linearly in nodes from random graphs that two seconds suffice for.
+def step_seconds(shape: Shape, settings: Settings, device: torch.device | str = "cpu") -> float:
+    """Seconds of a step, extrapolated from random graphs of growing size that two seconds suffice for.
 
-    Features per node, stored entries per node, degree and widths are those of the real graph.
+    Features per node, stored entries per node, degree and widths are those of the real graph. A part of the cost, that
+    of the weights, does not grow with the nodes: the last two sizes tell which.
     """
     deadline = time.perf_counter() + CALIBRATION_SECONDS
-    nodes, per_node, last = min(shape.nodes, 1024), 0.0, 0.0
-    _timed(min(shape.nodes, 256), shape, settings, 1)  # loops are compiled or loaded
+    nodes, smaller, before = min(shape.nodes, 1024), 0, 0.0
+    _timed(min(shape.nodes, 256), shape, settings, 1, device)  # loops are compiled or loaded
     while True:
-        last = _timed(nodes, shape, settings, 3)
-        per_node = last / nodes
-        if nodes == shape.nodes:
-            return last
+        seconds = _timed(nodes, shape, settings, 3, device)
+        slope = (seconds - before) / (nodes - smaller)
+        if slope <= 0:  # noise
+            slope = seconds / nodes
+        # Another size costs making the graph, the first view, and four steps, which is less than eight steps.
         room = deadline - time.perf_counter()
-        # A doubling costs making the graph, the first view, and four steps.
-        larger = min(shape.nodes, 4 * nodes)
-        if 8 * per_node * larger > room:
-            return per_node * shape.nodes
-        nodes = larger
+        larger = min(shape.nodes, 4 * nodes, int(room / (8 * seconds) * nodes))
+        if nodes == shape.nodes or larger < 1.5 * nodes:
+            return seconds + slope * (shape.nodes - nodes)
+        nodes, smaller, before = larger, nodes, seconds
 
 
-def _timed(nodes: int, shape: Shape, settings: Settings, steps: int) -> float:
-    view = _random_view(nodes, shape)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        method = build(settings, shape.features)
+def _timed(nodes: int, shape: Shape, settings: Settings, steps: int, device: torch.device | str) -> float:
+    view = _random_view(nodes, shape).to(device)
+    with seeded(0):
+        method = build(settings, shape.features).to(device)
         run = iter(train(method, view, replace(train_config(settings.recipe), steps=10**9)))
-        next(run)
-        times = []
-        for _ in range(steps):
-            start = time.perf_counter()
-            next(run)
-            times.append(time.perf_counter() - start)
-    return sorted(times)[len(times) // 2]
+        times = [_seconds_of(lambda: next(run), device) for _ in range(steps + 1)]
+    return statistics.median(times[1:])
+
+
+def _seconds_of(call: Callable[[], object], device: torch.device | str) -> float:
+    start = time.perf_counter()
+    call()
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
 
 
 def _random_view(nodes: int, shape: Shape) -> View:
@@ -155,13 +159,15 @@ def _random_view(nodes: int, shape: Shape) -> View:
     rows = torch.randint(nodes, (stored,), generator=draw)
     crow = torch.zeros(nodes + 1, dtype=torch.int64)
     crow[1:] = torch.bincount(rows, minlength=nodes).cumsum(0)
-    col: Tensor = torch.randint(shape.features, (stored,), generator=draw)
+    col = (torch.rand(stored, generator=draw).square_() * shape.features).long().clamp_(max=shape.features - 1)
     x = SparseMatrix.from_torch(build_csr(crow, col, torch.rand(stored, generator=draw), (nodes, shape.features)))
     return View(x, edge_index)
 
 
-def available_memory() -> int | None:
-    """Bytes that can be had without swapping, where the system says (Linux)."""
+def available_memory(device: torch.device | str = "cpu") -> int | None:
+    """Bytes that can be had on the device, on the CPU without swapping and where the system says (Linux)."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
