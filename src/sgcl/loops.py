@@ -45,16 +45,42 @@ def _as_typed(value, like):
 
 
 @njit(**_OPTIONS)
+def _weighted_rows(values, col, start, end, dense, total):
+    """``total`` = sum over k of ``values[k] * dense[col[k]]``, several terms at a time: ``total`` is in memory."""
+    width = len(total)
+    k = start
+    if k == end:
+        total[:] = 0
+    elif (end - k) % 2:
+        a, one = values[k], dense[col[k]]
+        for j in range(width):
+            total[j] = a * _read(one[j])
+        k += 1
+    else:
+        a, b, one, two = values[k], values[k + 1], dense[col[k]], dense[col[k + 1]]
+        for j in range(width):
+            total[j] = a * _read(one[j]) + b * _read(two[j])
+        k += 2
+    if (end - k) % 4:
+        a, b, one, two = values[k], values[k + 1], dense[col[k]], dense[col[k + 1]]
+        for j in range(width):
+            total[j] += a * _read(one[j]) + b * _read(two[j])
+        k += 2
+    while k < end:
+        a, b, one, two = values[k], values[k + 1], dense[col[k]], dense[col[k + 1]]
+        c, d, three, four = values[k + 2], values[k + 3], dense[col[k + 2]], dense[col[k + 3]]
+        for j in range(width):
+            total[j] += (a * _read(one[j]) + b * _read(two[j])) + (c * _read(three[j]) + d * _read(four[j]))
+        k += 4
+
+
+@njit(**_OPTIONS)
 def spmm(crow, col, values, dense, out, lo, hi):
     """``out[lo:hi] = matrix[lo:hi] @ dense`` for a CSR matrix."""
     width = dense.shape[1]
     total = np.empty(width, np.float32)
     for i in range(lo, hi):
-        total[:] = 0
-        for k in range(crow[i], crow[i + 1]):
-            weight, source = values[k], dense[col[k]]
-            for j in range(width):
-                total[j] += weight * _read(source[j])
+        _weighted_rows(values, col, crow[i], crow[i + 1], dense, total)
         row = out[i]
         for j in range(width):
             row[j] = _as(total[j], row[j])
@@ -65,13 +91,17 @@ def spmm_masked(crow, col, values, use, dense, out, lo, hi):
     """``out[lo:hi] = matrix[lo:hi] @ diag(use) @ dense``; rows of ``dense`` that are not used are not read."""
     width = dense.shape[1]
     total = np.empty(width, np.float32)
+    longest = 0
     for i in range(lo, hi):
-        total[:] = 0
+        longest = max(longest, crow[i + 1] - crow[i])
+    used_col, used_values = np.empty(longest, col.dtype), np.empty(longest, values.dtype)
+    for i in range(lo, hi):
+        count = 0
         for k in range(crow[i], crow[i + 1]):
             if use[col[k]]:
-                weight, source = values[k], dense[col[k]]
-                for j in range(width):
-                    total[j] += weight * _read(source[j])
+                used_col[count], used_values[count] = col[k], values[k]
+                count += 1
+        _weighted_rows(used_values, used_col, 0, count, dense, total)
         row = out[i]
         for j in range(width):
             row[j] = _as(total[j], row[j])
@@ -81,25 +111,23 @@ def spmm_masked(crow, col, values, use, dense, out, lo, hi):
 def spmm_rows(crow, col, values, use, dense, out, lo, hi):
     """``out[lo:hi] = diag(use) @ matrix[lo:hi] @ dense``; rows that are not used are set to 0."""
     width = dense.shape[1]
+    total = np.empty(width, np.float32)
     for i in range(lo, hi):
         if use[i]:
-            spmm(crow, col, values, dense, out, i, i + 1)
+            _weighted_rows(values, col, crow[i], crow[i + 1], dense, total)
         else:
-            for j in range(width):
-                out[i, j] = 0
+            total[:] = 0
+        row = out[i]
+        for j in range(width):
+            row[j] = _as(total[j], row[j])
 
 
 @njit(**_OPTIONS)
 def spmm_columns(crow, col, values, dense, kept, out, lo, hi):
     """``out[lo:hi] = matrix[lo:hi] @ dense[:, kept]``."""
-    width = dense.shape[1]
-    total = np.empty(width, np.float32)
+    total = np.empty(dense.shape[1], np.float32)
     for i in range(lo, hi):
-        total[:] = 0
-        for k in range(crow[i], crow[i + 1]):
-            weight, source = values[k], dense[col[k]]
-            for j in range(width):
-                total[j] += weight * _read(source[j])
+        _weighted_rows(values, col, crow[i], crow[i + 1], dense, total)
         row = out[i]
         for j in range(len(kept)):
             row[j] = _as(total[kept[j]], row[j])
