@@ -7,7 +7,7 @@ from torch import nn
 import reference
 from sgcl import kernels
 from sgcl.graph import View, drop_edges, normalized_adjacency
-from sgcl.kernels import SparseMatrix, centred_unit_rows, mean_cosine, norm_prelu
+from sgcl.kernels import SparseMatrix, centred_unit_rows, mean_cosine, norm_prelu, product
 
 TYPES = {torch.float32: {"atol": 2e-5, "rtol": 2e-5}, torch.bfloat16: {"atol": 2e-2, "rtol": 2e-2}}
 every_type = pytest.mark.parametrize("dtype", TYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
@@ -74,6 +74,28 @@ def test_rounding_to_bfloat16_is_torchs():
     eye = SparseMatrix.from_torch(torch.eye(500).to_sparse_csr())
     assert torch.equal(eye.times(values, torch.bfloat16), values.bfloat16())
     assert torch.equal(eye.times(values.bfloat16(), torch.float32), values.bfloat16().float())
+
+
+@pytest.mark.parametrize("rows", [3, 1024, 5000, 6200])
+@pytest.mark.parametrize("by", ["torch's product", "convolution"])
+@every_type
+def test_dense_product_and_gradients(rows, by, dtype, monkeypatch):
+    monkeypatch.setattr(kernels, "_convolves", lambda: by == "convolution")
+    monkeypatch.setattr(kernels, "_LARGE", 0)
+    torch.manual_seed(0)
+    a, weight = (torch.randn(rows, 7, requires_grad=True), torch.randn(5, 7, requires_grad=True))
+    rounded = [part.detach().to(dtype).double().requires_grad_() for part in (a, weight)]
+    wanted, found = rounded[0] @ rounded[1].T, product(a, weight.T, dtype)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), wanted, **TYPES[dtype])
+    upper = torch.randn(rows, 5).to(dtype)
+    gradients = torch.autograd.grad((found * upper).sum(), (a, weight))
+    exactly = torch.autograd.grad((wanted * upper.double()).sum(), rounded)
+    torch.testing.assert_close(gradients[0].double(), exactly[0], **TYPES[dtype])
+    off = (gradients[1].double() - exactly[1]).norm() / exactly[1].norm()
+    assert gradients[1].is_contiguous() and off < (5e-6 if dtype == torch.float32 else 1e-2)
+    gram = kernels.rows_product(a.detach(), a.detach())
+    torch.testing.assert_close(gram.double(), a.detach().double().T @ a.detach().double(), atol=1e-3, rtol=1e-5)
 
 
 @pytest.mark.parametrize("training", [True, False])

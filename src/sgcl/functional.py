@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sgcl.kernels import centred_unit_rows, mean_cosine
+from sgcl.kernels import centred_unit_rows, mean_cosine, rows_product
 
 
 def inferential_predictor(target: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -23,7 +23,7 @@ def inferential_predictor(target: Tensor, dtype: torch.dtype | None = None) -> T
     """
     with torch.no_grad():
         rows = centred_unit_rows(target, dtype or target.dtype)
-        return rows.T @ rows / (len(rows) - 1)
+        return rows_product(rows, rows) / (len(rows) - 1)
 
 
 def cosine_distance(prediction: Tensor, target: Tensor) -> Tensor:

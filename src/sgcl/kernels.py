@@ -11,17 +11,22 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.grad import conv2d_weight
 
 from sgcl.buffers import empty
 
 _SMALL = 1 << 16
 """Entries below which a loop is not worth a second thread."""
+
+_LARGE = 1 << 24
+"""Multiplications from which a product is worth more than one call."""
 
 
 def build_csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -195,20 +200,69 @@ class _DenseProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
         ctx.types = a.dtype, b.dtype
-        left, right = _converted(a, dtype), b.to(dtype)
+        left, right = _converted(a.contiguous(), dtype), b.to(dtype)
         ctx.save_for_backward(left, right)
-        return torch.mm(left, right, out=empty((len(a), b.shape[1]), dtype, a.device))
+        return _times(left, right)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         left, right = ctx.saved_tensors
-        grad, (by_left, by_right) = grads[0], (None, None)
+        grad, (by_left, by_right) = grads[0].contiguous(), (None, None)
         if ctx.needs_input_grad[0]:
-            by_left = torch.mm(grad, right.T, out=empty(left.shape, left.dtype, left.device))
-            by_left = _converted(by_left, ctx.types[0])
-        if ctx.needs_input_grad[1]:
-            by_right = (left.T @ grad).to(ctx.types[1])
+            by_left = _converted(_times(grad, right.T), ctx.types[0])
+        if ctx.needs_input_grad[1]:  # turned, as the weight behind a transposed b lies
+            by_right = rows_product(grad, left).T.to(ctx.types[1])
         return by_left, by_right, None
+
+
+@cache
+def _convolves() -> bool:
+    """Whether float32 products go through oneDNN's convolutions, 1 by 1, instead of MKL's product.
+
+    On AMD's processors MKL leaves half of their vector units unused. oneDNN does not, but torch has no product by it.
+    """
+    try:
+        amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    fast = torch.backends.cpu.get_cpu_capability() == "AVX512" and "mkl" in torch.__config__.show().lower()
+    return amd and fast and torch.backends.mkldnn.is_available()
+
+
+def _convolved(*matrices: Tensor) -> bool:
+    alike = all(one.device.type == "cpu" and one.dtype == torch.float32 for one in matrices)
+    return alike and _convolves() and bool(torch.backends.mkldnn.enabled)
+
+
+def _as_images(matrix: Tensor, images: int) -> Tensor:
+    """Rows as pixels of ``images`` images, columns as their channels; no copy."""
+    return matrix.view(images, 1, len(matrix) // images, matrix.shape[1]).permute(0, 3, 1, 2)
+
+
+def _times(a: Tensor, b: Tensor) -> Tensor:
+    """``a @ b`` for ``a`` in row order."""
+    out = empty((len(a), b.shape[1]), a.dtype, a.device)
+    if not _convolved(a, b) or a.numel() * b.shape[1] < _LARGE:
+        return torch.mm(a, b, out=out)
+    kernel = b.T.contiguous()[:, :, None, None]
+    for one, made in zip(a.split(4096), out.split(4096), strict=True):  # what conv2d allocates stays small
+        made.copy_(F.conv2d(_as_images(one, 1), kernel).permute(0, 2, 3, 1).view(made.shape))
+    return out
+
+
+def rows_product(a: Tensor, b: Tensor) -> Tensor:
+    """``a.T @ b``, summed over many rows, for ``a`` and ``b`` in row order and of one type."""
+    if not _convolved(a, b) or a.numel() * b.shape[1] < _LARGE:
+        return a.T @ b
+    shape = torch.Size([a.shape[1], b.shape[1], 1, 1])
+    total, done = a.new_zeros(shape[:2]), 0
+    for images in (16, 4):  # of 256 pixels: oneDNN is slow where the number of pixels divides badly
+        rows = 256 * images
+        while len(a) - done >= rows:
+            one, other = (_as_images(part[done : done + rows], images) for part in (a, b))
+            total += conv2d_weight(other, shape, one).view(total.shape)
+            done += rows
+    return total.addmm_(a[done:].T, b[done:])
 
 
 def _converted(matrix: Tensor, dtype: torch.dtype) -> Tensor:
