@@ -46,8 +46,8 @@ def effective_rank(embeddings: Tensor) -> float:
     The exponential of the entropy of the singular values, normalised to sum 1 (RankMe, Garrido et al. 2023). Read
     off the Gram matrix in float64; 0 for a matrix of zeros.
     """
-    gram = embeddings.detach().T @ embeddings.detach()
-    singular = torch.linalg.eigvalsh(gram.double()).clamp(min=0).sqrt()
+    embeddings = embeddings.detach().contiguous()
+    singular = torch.linalg.eigvalsh(rows_product(embeddings, embeddings).double()).clamp(min=0).sqrt()
     total = singular.sum()
     if not total > 0:
         return 0.0

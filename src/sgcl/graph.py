@@ -95,18 +95,23 @@ class View:
         if isinstance(self.features, SparseMatrix):
             transformed = self.features.times_weight(weight, self.feature_mask, dtype)
             return self.adjacency.product(transformed, dtype)
+        masked = weight if self.feature_mask is None else weight * self.feature_mask
         if self.features.shape[1] < 3 * len(weight):
             kept = self._kept_columns
-            return product(self._averaged(dtype), (weight if kept is None else weight.index_select(1, kept)).T, dtype)
-        masked = weight if self.feature_mask is None else weight * self.feature_mask
+            return product(self._averaged(dtype), (masked if kept is None else masked.index_select(1, kept)).T, dtype)
         return self.adjacency.product(product(self._typed(dtype), masked.T, dtype), dtype)
 
     @cached_property
     def _kept_columns(self) -> Tensor | None:
-        return None if self.feature_mask is None else self.feature_mask.nonzero().squeeze(1)
+        """Columns that are not masked, and a few that are, to a multiple of 32: products are prepared once per size."""
+        if self.feature_mask is None:
+            return None
+        kept = int(self.feature_mask.count_nonzero())
+        padded = min(-(-kept // 32) * 32, len(self.feature_mask))
+        return (self.feature_mask == 0).to(torch.uint8).argsort(stable=True)[:padded]
 
     def _averaged(self, dtype: torch.dtype) -> Tensor:
-        """``adjacency @ features``, columns that are not masked, once per view and type."""
+        """``adjacency @ features``, of the columns :attr:`_kept_columns`, once per view and type."""
         if dtype not in self._averages:
             self._averages[dtype] = self.adjacency.times_columns(self._typed(dtype), self._kept_columns, dtype)
         return self._averages[dtype]

@@ -201,17 +201,17 @@ class _DenseProduct(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
         ctx.types = a.dtype, b.dtype
         left, right = _converted(a.contiguous(), dtype), b.to(dtype)
-        ctx.save_for_backward(left, right)
+        by_left, by_right, _ = ctx.needs_input_grad
+        ctx.save_for_backward(left if by_right else None, right if by_left else None)
         return _times(left, right)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         left, right = ctx.saved_tensors
-        grad, (by_left, by_right) = grads[0].contiguous(), (None, None)
-        if ctx.needs_input_grad[0]:
-            by_left = _converted(_times(grad, right.T), ctx.types[0])
-        if ctx.needs_input_grad[1]:  # turned, as the weight behind a transposed b lies
-            by_right = rows_product(grad, left).T.to(ctx.types[1])
+        grad = grads[0].contiguous()
+        by_left = None if right is None else _converted(_times(grad, right.T), ctx.types[0])
+        # Turned, as the weight behind a transposed b lies.
+        by_right = None if left is None else rows_product(grad, left).T.to(ctx.types[1])
         return by_left, by_right, None
 
 
@@ -245,7 +245,7 @@ def _times(a: Tensor, b: Tensor) -> Tensor:
     if not _convolved(a, b) or a.numel() * b.shape[1] < _LARGE:
         return torch.mm(a, b, out=out)
     kernel = b.T.contiguous()[:, :, None, None]
-    for one, made in zip(a.split(4096), out.split(4096), strict=True):  # what conv2d allocates stays small
+    for one, made in zip(a.split(2048), out.split(2048), strict=True):  # what conv2d allocates stays small
         made.copy_(F.conv2d(_as_images(one, 1), kernel).permute(0, 2, 3, 1).view(made.shape))
     return out
 
@@ -401,7 +401,7 @@ def _threads(count: int) -> ThreadPoolExecutor:
     # After each parallel operation the threads of torch's OpenMP pool spin for milliseconds, on the very cores that
     # the loops need next: without this, a step on Physics takes 1.3 times as long. GNU's OpenMP hardly spins once it
     # manages more threads than there are cores, as it does when a parallel operation was started from another thread.
-    pool.submit(torch.ones(1 << 20).add_, 1).result()
+    pool.submit(torch.ones(1 << 17).add_, 1).result()
     return pool
 
 
