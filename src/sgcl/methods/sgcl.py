@@ -44,9 +44,10 @@ class SGCL(Method):
 
     def loss(self, view: View) -> Tensor:
         """Lines 5-7: the distance between prediction and target, in [0, 2]."""
-        online, target = encode(self.encoder, view), self._targets_of(view)
-        dtype = torch.bfloat16 if getattr(self.encoder, "precision", None) == "bf16" else online.dtype
-        prediction = product(online, inferential_predictor(target, dtype), dtype)  # Eqs. 10-12
+        target = self._targets_of(view)
+        dtype = torch.bfloat16 if getattr(self.encoder, "precision", None) == "bf16" else target.dtype
+        predictor = inferential_predictor(target, dtype)  # Eqs. 10-11
+        prediction = product(encode(self.encoder, view), predictor, dtype)  # Eq. 12
         return cosine_distance(prediction, target)  # Eq. 13
 
     @torch.no_grad()
