@@ -7,7 +7,7 @@ from torch import nn
 import reference
 from sgcl import kernels
 from sgcl.graph import View, drop_edges, normalized_adjacency
-from sgcl.kernels import SparseMatrix, centred_unit_rows, mean_cosine, norm_prelu, product
+from sgcl.kernels import SparseMatrix, centred_unit_rows, cosine_distance, kept_columns, norm_prelu, product
 
 TYPES = {torch.float32: {"atol": 2e-5, "rtol": 2e-5}, torch.bfloat16: {"atol": 2e-2, "rtol": 2e-2}}
 every_type = pytest.mark.parametrize("dtype", TYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
@@ -152,24 +152,49 @@ def test_centred_unit_rows(dtype, threads):
     assert not centred_unit_rows(torch.ones(3, 2), dtype).any()
 
 
+@every_type
+def test_kept_columns_and_gradient(dtype, threads):
+    torch.manual_seed(4)
+    weight, mask = torch.randn(5, 9, requires_grad=True), torch.tensor([1.0, 0, 2, 1, 0, 0, 1, 1, 0])
+    kept = torch.tensor([0, 2, 3, 5, 6, 7])  # the sixth is masked all the same
+    found = kept_columns(weight, mask, kept, dtype)
+    torch.testing.assert_close(found.float(), (weight * mask)[:, kept].detach(), **TYPES[dtype])
+    factor = torch.randn(5, 6).to(dtype)
+    (found * factor).sum().backward()
+    wanted = torch.zeros(5, 9)
+    wanted[:, kept] = factor.float()
+    torch.testing.assert_close(weight.grad, wanted * mask, **TYPES[dtype])
+
+
 @pytest.mark.parametrize("factor", [1.0, -1.0, 2.5])
 @every_type
-def test_mean_cosine_and_gradient(dtype, factor, threads):
+def test_cosine_distance_and_gradient(dtype, factor, threads):
     torch.manual_seed(2)
     prediction, target = torch.randn(40, 6).to(dtype).requires_grad_(), torch.randn(40, 6)
     exact = prediction.detach().double().requires_grad_()
-    wanted = factor * torch.nn.functional.cosine_similarity(exact, target.double(), dim=1).mean()
-    found = factor * mean_cosine(prediction, target)
+    wanted = factor * (1 - torch.nn.functional.cosine_similarity(exact, target.double(), dim=1).mean())
+    found = factor * cosine_distance(prediction, target)
     assert found.item() == pytest.approx(wanted.item(), abs=1e-6)
     [mine], [exactly] = torch.autograd.grad(found, prediction), torch.autograd.grad(wanted, exact)
     torch.testing.assert_close(mine.double(), exactly, **TYPES[dtype])
 
 
-def test_rows_of_zeros_have_cosine_and_gradient_zero(threads):
+def test_rows_of_zeros_have_distance_one_and_gradient_zero(threads):
     prediction = torch.zeros(3, 4, requires_grad=True)
-    value = mean_cosine(prediction, torch.zeros(3, 4))
+    value = cosine_distance(prediction, torch.zeros(3, 4))
     value.backward()
-    assert value.item() == 0 and not prediction.grad.any()
+    assert value.item() == 1 and not prediction.grad.any()
+
+
+@pytest.mark.parametrize("p", [0.02, 0.5, 0.9, 0.9999])
+@pytest.mark.parametrize("pairs", [0, 1, 2, 100, 3000])
+def test_pairs_are_kept_alike_by_the_loop_and_by_torch(pairs, p):
+    edge_index = torch.arange(2 * pairs).view(2, pairs)
+    torch.manual_seed(5)
+    looped = drop_edges(edge_index, p)
+    torch.manual_seed(5)
+    by_torch = drop_edges(edge_index.T.contiguous().T, p)  # what is not contiguous goes through torch
+    assert torch.equal(looped, by_torch)
 
 
 @pytest.mark.parametrize("p", [0.02, 0.5, 0.9, 0.999])

@@ -61,16 +61,18 @@ class GCNEncoder(nn.Module):
         """Embeddings ``[N, out_channels]`` of a graph given as PyG gives it."""
         return self.encode(View(x, edge_index))
 
-    def encode(self, view: View) -> Tensor:
-        """Embeddings of a view; what the view has computed for an earlier pass is used again."""
+    def encode(self, view: View, made: torch.dtype | None = None) -> Tensor:
+        """Embeddings of a view, as ``made``; what the view has computed for an earlier pass is used again."""
         if self.weight_standardization:
             self._standardize_weights()
         first, *rest = self._stack()
         dtype = torch.bfloat16 if self.precision == "bf16" else view.dtype
-        h: Tensor = first(view.propagate_features(first.weight, dtype), dtype if rest else view.dtype)
+        made = made or view.dtype
+        h: Tensor = first(view.propagate_features(first.weight, dtype), dtype if rest else made)
         for layer in rest:
-            made = view.dtype if layer is rest[-1] else dtype
-            h = layer(view.adjacency.product(product(h, layer.weight.T, dtype), made), made)
+            last = layer is rest[-1]
+            averaged = view.adjacency.product(product(h, layer.weight.T, dtype), view.dtype if last else dtype)
+            h = layer(averaged, made if last else dtype)
         return h
 
     def _stack(self) -> Iterator[_Layer]:
@@ -102,14 +104,16 @@ class _Layer(nn.Module):
         return h
 
 
-def encode(encoder: nn.Module, view: View) -> Tensor:
+def encode(encoder: nn.Module, view: View, made: torch.dtype | None = None) -> Tensor:
     """Embeddings of ``view`` by our encoders, which share work between passes, or by any other module.
+
+    Ours give them as ``made``, by default the type of the features: what goes into a product anyway need not be more.
 
     Raises:
         InputError: the module is not ours and the features are sparse.
     """
     if isinstance(encoder, GCNEncoder):
-        return encoder.encode(view)
+        return encoder.encode(view, made)
     if is_csr(view.x):
         raise InputError(
             f"{type(encoder).__name__}: features are sparse, which only GCNEncoder reads; "

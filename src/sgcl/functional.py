@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sgcl.kernels import centred_unit_rows, mean_cosine, rows_product
+from sgcl import kernels
+from sgcl.kernels import centred_unit_rows, rows_product
 
 
 def inferential_predictor(target: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -28,7 +29,7 @@ def inferential_predictor(target: Tensor, dtype: torch.dtype | None = None) -> T
 
 def cosine_distance(prediction: Tensor, target: Tensor) -> Tensor:
     r"""Mean over nodes of :math:`1 - \cos(z_i, h_i)` (Eq. 13), between 0 and 2; both ``[N, d]``."""
-    return 1 - mean_cosine(prediction, target)
+    return kernels.cosine_distance(prediction, target)
 
 
 def warmup_cosine(step: int, *, peak: float, warmup: int, total: int) -> float:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from sgcl.kernels import SparseMatrix, build_csr, product
+from sgcl.kernels import SparseMatrix, build_csr, kept_columns, product, spaced_pairs
 
 
 class View:
@@ -95,10 +95,12 @@ class View:
         if isinstance(self.features, SparseMatrix):
             transformed = self.features.times_weight(weight, self.feature_mask, dtype)
             return self.adjacency.product(transformed, dtype)
-        masked = weight if self.feature_mask is None else weight * self.feature_mask
         if self.features.shape[1] < 3 * len(weight):
             kept = self._kept_columns
-            return product(self._averaged(dtype), (masked if kept is None else masked.index_select(1, kept)).T, dtype)
+            if kept is not None and self.feature_mask is not None:
+                weight = kept_columns(weight, self.feature_mask, kept, dtype)
+            return product(self._averaged(dtype), weight.T, dtype)
+        masked = weight if self.feature_mask is None else weight * self.feature_mask
         return self.adjacency.product(product(self._typed(dtype), masked.T, dtype), dtype)
 
     @cached_property
@@ -108,7 +110,7 @@ class View:
             return None
         kept = int(self.feature_mask.count_nonzero())
         padded = min(-(-kept // 32) * 32, len(self.feature_mask))
-        return (self.feature_mask == 0).to(torch.uint8).argsort(stable=True)[:padded]
+        return (self.feature_mask == 0).to(torch.uint8).argsort(stable=True)[:padded].sort().values
 
     def _averaged(self, dtype: torch.dtype) -> Tensor:
         """``adjacency @ features``, of the columns :attr:`_kept_columns`, once per view and type."""
@@ -156,15 +158,14 @@ def drop_edges(edge_index: Tensor, p: float) -> Tensor:
     pairs = edge_index.shape[1]
     # The gap to the next kept pair is geometric: drawing gaps costs what is kept. Six deviations more than expected
     # are drawn; in the rare case that they do not reach the end, more follow.
-    positions, last = [], -1
+    kept, last = [], -1
     while last < pairs:
         rest = pairs - last
         count = int(rest * (1 - p) + 6 * math.sqrt(rest * p * (1 - p))) + 1
         gaps = torch.rand(count, device=edge_index.device, dtype=torch.float64).log_().div_(math.log(p)).floor_()
-        positions.append(gaps.add_(1).cumsum(0).long() + last)
-        last = int(positions[-1][-1])
-    kept = torch.cat(positions)
-    return edge_index[:, kept[: int(torch.searchsorted(kept, pairs))]]
+        part, last = spaced_pairs(edge_index, gaps, last)
+        kept.append(part)
+    return kept[0] if len(kept) == 1 else torch.cat(kept, dim=1)
 
 
 def drop_columns(num_features: int, p: float, device: torch.device, dtype: torch.dtype) -> Tensor:

@@ -175,6 +175,34 @@ class _WeightProduct(torch.autograd.Function):
         return _transposed(standing, ctx.dtype), None, None, None
 
 
+def kept_columns(weight: Tensor, mask: Tensor, kept: Tensor, dtype: torch.dtype) -> Tensor:
+    """``(weight * mask)[:, kept]`` in type ``dtype``, for ``weight`` ``[d, columns]`` and increasing ``kept``."""
+    made: Tensor = _KeptColumns.apply(weight, mask, kept, dtype)  # type: ignore[no-untyped-call]
+    return made
+
+
+class _KeptColumns(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, mask: Tensor, kept: Tensor, dtype: torch.dtype) -> Tensor:
+        ctx.factor, ctx.kept, ctx.dtype, ctx.columns = mask[kept], kept, weight.dtype, weight.shape[1]
+        if not _looped(weight):
+            return (weight.index_select(1, kept) * ctx.factor).to(dtype)
+        out = empty((len(weight), len(kept)), dtype)
+        _in_parts(_loops().kept_columns, len(weight), out.numel(), weight, kept, ctx.factor, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        grad = grads[0].contiguous()
+        if not _looped(grad):
+            out = grad.new_zeros(len(grad), ctx.columns, dtype=ctx.dtype)
+            out.index_copy_(1, ctx.kept, (grad * ctx.factor).to(ctx.dtype))
+            return out, None, None, None
+        out = empty((len(grad), ctx.columns), ctx.dtype)
+        _in_parts(_loops().spread_columns, len(grad), out.numel(), grad, ctx.kept, ctx.factor, out)
+        return out, None, None, None
+
+
 def _transposed(matrix: Tensor, dtype: torch.dtype) -> Tensor:
     return empty((matrix.shape[1], matrix.shape[0]), dtype).copy_(matrix.T)
 
@@ -188,6 +216,20 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         return ctx.matrix.T.times(grads[0].contiguous(), ctx.dtype), None, None
+
+
+def spaced_pairs(edge_index: Tensor, gaps: Tensor, last: int) -> tuple[Tensor, int]:
+    """The columns of ``edge_index`` after number ``last``, with ``gaps`` (whole float64) columns left out before each.
+
+    Also returns the number of the last column reached: the count of columns, if the end was.
+    """
+    if edge_index.device.type != "cpu" or not edge_index.is_contiguous():
+        positions = gaps.add(1).cumsum(0).long() + last
+        within = int(torch.searchsorted(positions, edge_index.shape[1]))
+        return edge_index[:, positions[:within]], min(int(positions[-1]), edge_index.shape[1])
+    kept = torch.empty(2, len(gaps), dtype=edge_index.dtype)
+    count, last = _loops().spaced_pairs(*map(_array, (edge_index, gaps, last, kept)))
+    return kept[:, :count], last
 
 
 def product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
@@ -324,7 +366,7 @@ class _NormPReLU(torch.autograd.Function):
         else:
             by_z, by_one = torch.zeros_like(rstd), torch.zeros_like(rstd)
             for_bias = (by_shift * scale).float()
-        out = empty(z.shape, grad.dtype)
+        out = empty(z.shape, z.dtype)
         parts = (grad, z, scale, moved, factor, by_z.float(), by_one.float(), out)
         _in_parts(_loops().scale_prelu_gradient, rows, z.numel(), *parts)
         return out, for_bias, by_gain.float(), by_shift.float(), sums[2].sum().float().reshape(1), None, None
@@ -355,29 +397,29 @@ def centred_unit_rows(z: Tensor, dtype: torch.dtype) -> Tensor:
     return out
 
 
-def mean_cosine(prediction: Tensor, target: Tensor) -> Tensor:
-    """Mean cosine of the rows of two matrices ``[N, d]``, with a gradient for ``prediction`` only."""
+def cosine_distance(prediction: Tensor, target: Tensor) -> Tensor:
+    """Mean of 1 - cosine over the rows of two matrices ``[N, d]``, with a gradient for ``prediction`` only."""
     if not _looped(prediction, target):
-        return F.cosine_similarity(prediction.to(target.dtype), target.detach(), dim=1).mean()
-    mean: Tensor = _MeanCosine.apply(prediction, target)  # type: ignore[no-untyped-call]
-    return mean
+        return 1 - F.cosine_similarity(prediction.to(target.dtype), target.detach(), dim=1).mean()
+    distance: Tensor = _CosineDistance.apply(prediction, target)  # type: ignore[no-untyped-call]
+    return distance
 
 
-class _MeanCosine(torch.autograd.Function):
+class _CosineDistance(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, prediction: Tensor, target: Tensor) -> Tensor:
         rows = len(prediction)
         out = empty(prediction.shape, prediction.dtype)
-        share = np.float32(-1 / rows)  # the loop gives the gradient of -share times the sum
+        share = np.float32(1 / rows)
         totals = _in_parts(_loops().cosine_rows, rows, prediction.numel(), prediction, target, share, out)
         ctx.save_for_backward(out)
-        return torch.tensor(sum(totals) / rows, dtype=torch.float32)
+        return torch.tensor(1 - sum(totals) / rows, dtype=torch.float32)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (gradient,) = ctx.saved_tensors
         factor = grads[0].item()
-        return gradient if factor == 1 else gradient.neg_() if factor == -1 else gradient * factor, None
+        return gradient if factor == 1 else gradient * factor, None
 
 
 def _looped(*matrices: Tensor) -> bool:

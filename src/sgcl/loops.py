@@ -125,12 +125,33 @@ def spmm_rows(crow, col, values, use, dense, out, lo, hi):
 @njit(**_OPTIONS)
 def spmm_columns(crow, col, values, dense, kept, out, lo, hi):
     """``out[lo:hi] = matrix[lo:hi] @ dense[:, kept]``."""
-    total = np.empty(dense.shape[1], np.float32)
+    total, some = np.empty(dense.shape[1], np.float32), np.empty(len(kept), np.float32)
     for i in range(lo, hi):
         _weighted_rows(values, col, crow[i], crow[i + 1], dense, total)
         row = out[i]
         for j in range(len(kept)):
-            row[j] = _as(total[kept[j]], row[j])
+            some[j] = total[np.uint64(kept[j])]  # unsigned: nothing is counted from the end
+        for j in range(len(kept)):
+            row[j] = _as(some[j], row[j])
+
+
+@njit(**_OPTIONS)
+def kept_columns(weight, kept, factor, out, lo, hi):
+    """``out[lo:hi] = weight[lo:hi, kept] * factor``."""
+    for i in range(lo, hi):
+        row, made = weight[i], out[i]
+        for j in range(len(kept)):
+            made[j] = _as(row[np.uint64(kept[j])] * factor[j], made[j])
+
+
+@njit(**_OPTIONS)
+def spread_columns(grad, kept, factor, out, lo, hi):
+    """``out[lo:hi, kept] = grad[lo:hi] * factor``, other columns 0."""
+    for i in range(lo, hi):
+        row, made = grad[i], out[i]
+        made[:] = 0
+        for j in range(len(kept)):
+            made[np.uint64(kept[j])] = _read(row[j]) * factor[j]
 
 
 @njit(**_OPTIONS)
@@ -249,6 +270,19 @@ def transpose(crow, col, values, out_crow, out_col, out_values):
             at = place[col[k]]
             place[col[k]] += 1
             out_col[at], out_values[at] = i, values[k]
+
+
+@njit(**_OPTIONS)
+def spaced_pairs(edge_index, gaps, last, kept):
+    """Copy columns of ``edge_index`` after ``last`` with ``gaps`` between them; returns their count and the last."""
+    pairs, count = edge_index.shape[1], 0
+    for k in range(len(gaps)):
+        if gaps[k] >= pairs - 1 - last:
+            return count, pairs
+        last += np.int64(gaps[k]) + 1
+        kept[0, count], kept[1, count] = edge_index[0, last], edge_index[1, last]
+        count += 1
+    return count, last
 
 
 @njit(**_OPTIONS)

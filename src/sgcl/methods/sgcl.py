@@ -47,7 +47,7 @@ class SGCL(Method):
         target = self._targets_of(view)
         dtype = torch.bfloat16 if getattr(self.encoder, "precision", None) == "bf16" else target.dtype
         predictor = inferential_predictor(target, dtype)  # Eqs. 10-11
-        prediction = product(encode(self.encoder, view), predictor, dtype)  # Eq. 12
+        prediction = product(encode(self.encoder, view, dtype), predictor, dtype)  # Eq. 12
         return cosine_distance(prediction, target)  # Eq. 13
 
     @torch.no_grad()
