@@ -186,7 +186,8 @@ class _KeptColumns(torch.autograd.Function):
     def forward(ctx: Any, weight: Tensor, mask: Tensor, kept: Tensor, dtype: torch.dtype) -> Tensor:
         ctx.factor, ctx.kept, ctx.dtype, ctx.columns = mask[kept], kept, weight.dtype, weight.shape[1]
         if not _looped(weight):
-            return (weight.index_select(1, kept) * ctx.factor).to(dtype)
+            some: Tensor = weight.index_select(1, kept) * ctx.factor
+            return some.to(dtype)
         out = empty((len(weight), len(kept)), dtype)
         _in_parts(_loops().kept_columns, len(weight), out.numel(), weight, kept, ctx.factor, out)
         return out

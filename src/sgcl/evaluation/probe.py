@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from sgcl.errors import InputError
@@ -194,7 +195,9 @@ class LogisticFit:
                     f"logistic regression: the train part of split {number} holds one class, needs at least two; "
                     "use the linear probe, or splits with more labels"
                 )
-        return [self._one(x, y, [part.numpy() for part in split]) for split in splits]
+        # These products are too small for several threads, which would wait for each other most of the time.
+        with threadpool_limits(1):
+            return [self._one(x, y, [part.numpy() for part in split]) for split in splits]
 
     def _one(self, x: Any, y: Any, parts: list[Any]) -> Choice:
         train, val, test = parts
