@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sgcl.report import all_results, embed_table, results_table
+from sgcl.report import all_results, with_tables
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -20,8 +20,8 @@ def test_the_readmes_program_runs(monkeypatch, tmp_path, capsys):
     assert "%" in capsys.readouterr().out and (tmp_path / "my-model/model.safetensors").exists()
 
 
-def test_the_readmes_table_is_made_from_the_results():
-    assert embed_table(README, results_table(all_results(ROOT / "results"))) == README
+def test_the_readmes_tables_are_made_from_the_results():
+    assert with_tables(README, all_results(ROOT / "results")) == README
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)

@@ -4,7 +4,7 @@ import pytest
 
 from sgcl.errors import InputError
 from sgcl.recipes import SHORT, Recipe
-from sgcl.report import PAPER_ACCURACY, embed_table, precision_table, results_table, update_readme
+from sgcl.report import PAPER_ACCURACY, embed_table, precision_table, results_table, update_readme, with_tables
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
@@ -96,7 +96,8 @@ def test_recipes_are_never_pooled():
 def test_precisions_are_never_pooled_but_paired():
     other = [with_precision(trained(seed, [92.0 + seed, 94.5], [90.0] * 2), "bf16") for seed in (0, 1)]
     found = [(row[3], row[9]) for row in rows(results_table([*RECORDS, *other]))[2::2]]
-    assert found == [("94.00 ± 1.41", "fp32"), ("93.50 ± 1.06", "bf16")]
+    assert found == [("93.50 ± 1.06", "bf16")]
+    assert rows(results_table([*other, *RECORDS])) == rows(results_table([*RECORDS, *other]))
     # Differences 0, 0.5 and -1, -1.5: mean -0.5, squares 0.25, 1, 0.25, 1, standard error sqrt(2.5 / 3 / 4) = 0.456.
     assert rows(precision_table([*RECORDS, *other]))[2] == ["photo", "-0.50", "-1.39 to +0.39", "4"]
     assert len(rows(precision_table(RECORDS))) == 2
@@ -117,24 +118,28 @@ def test_the_papers_figures_are_of_graphs_that_are_known():
 
 def test_only_what_is_between_the_marks_is_replaced():
     readme = f"# Title\n\n{BEGIN}\nold\n| x |\n{END}\n\nafter\n"
-    assert embed_table(readme, "new \\1 \\g<0>") == f"# Title\n\n{BEGIN}\nnew \\1 \\g<0>\n{END}\n\nafter\n"
-    assert embed_table(embed_table(readme, "a"), "new") == embed_table(readme, "new")
-    assert embed_table(f"{BEGIN}{END} between {BEGIN}{END}", "t").count(" between ") == 1
+    assert embed_table(readme, "results", "new \\1 \\g<0>") == f"# Title\n\n{BEGIN}\nnew \\1 \\g<0>\n{END}\n\nafter\n"
+    assert embed_table(embed_table(readme, "results", "a"), "results", "b") == embed_table(readme, "results", "b")
+    assert embed_table(f"{BEGIN}{END} between {BEGIN}{END}", "results", "t").count(" between ") == 1
 
 
 @pytest.mark.parametrize("readme", ["", f"{BEGIN}\n", f"{END}\n{BEGIN}\n"])
 def test_missing_marks_are_said(readme):
     with pytest.raises(InputError, match=rf"^README: has no lines {BEGIN} and {END} to put the table between$"):
-        embed_table(readme, "table")
+        embed_table(readme, "results", "table")
 
 
 def test_readme_is_updated_from_a_folder_of_results(tmp_path):
     readme = tmp_path / "README.md"
     for name, part in (("a", RECORDS[:2]), ("b", RECORDS[2:])):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in part))
-    readme.write_text(f"a\n{BEGIN}\n{END}\nb\n", encoding="utf-8")
+    second = "<!-- precision: begin -->", "<!-- precision: end -->"
+    text = "\n".join(["a", BEGIN, END, "b", *second, "c\n"])
+    readme.write_text(text, encoding="utf-8")
     update_readme(tmp_path, readme)
-    assert readme.read_text(encoding="utf-8") == f"a\n{BEGIN}\n{results_table(RECORDS)}\n{END}\nb\n"
+    tables = results_table(RECORDS), precision_table(RECORDS)
+    wanted = "\n".join(["a", BEGIN, tables[0], END, "b", second[0], tables[1], second[1], "c\n"])
+    assert readme.read_text(encoding="utf-8") == wanted == with_tables(text, RECORDS)
 
 
 def test_a_readme_is_left_alone_if_there_are_no_results(tmp_path):

@@ -24,25 +24,19 @@ PAPER_ACCURACY = {  # Sun et al., node classification: SGCL's row, chosen on the
     "products": "75.96 ± 0.11",
 }
 TRAINING_FREE = ("raw features", "one hop", "two hops", "side by side")
-_BEGIN, _END = "<!-- results: begin -->", "<!-- results: end -->"
 
 
 def results_table(records: Sequence[dict[str, Any]]) -> str:
     """A Markdown table of SGCL under the protocol ``validation``, beside the paper's figure and what costs no training.
 
     Two lines per graph and recipe, one per judge: the record's own probe, and the second one, which sees the last
-    checkpoint only. Where a seed was run twice, the later record counts. Mean and population deviation in per
-    cent, over all splits of all seeds.
+    checkpoint only. Where a seed was run twice, the later record counts; where both precisions were run, bfloat16's,
+    and :func:`precision_table` compares them. Mean and population deviation in per cent, over all splits of all seeds.
     """
     header = ["graph", "judge", "paper", "sgcl", *TRAINING_FREE, "steps", "precision", "seeds × splits", "command"]
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    groups: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
-    for record in records:
-        if record["method"] == "sgcl" and record["protocol"] == "validation":
-            made = [record["settings"]["recipe"], precision_of(record), record["checkpoints"]["every"]]
-            groups.setdefault((record["graph"], json.dumps(made, sort_keys=True)), {})[record["seed"]] = record
-    for (graph, _), by_seed in groups.items():
-        trained = list(by_seed.values())
+    for (graph, _), found in _trained(records).items():
+        trained = list(found.get("bf16", found.get("fp32", {})).values())
         free = {record["method"]: record for record in records if record["graph"] == graph and record["seed"] is None}
         for own in (True, False):
             judged = [record if own else record["second_probe"] for record in trained]
@@ -62,6 +56,17 @@ def results_table(records: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def _trained(records: Sequence[dict[str, Any]]) -> dict[tuple[str, str], dict[str, dict[int, dict[str, Any]]]]:
+    """Runs under the protocol ``validation``: per graph and recipe, then per precision, then per seed."""
+    groups: dict[tuple[str, str], dict[str, dict[int, dict[str, Any]]]] = {}
+    for record in records:
+        if record["method"] == "sgcl" and record["protocol"] == "validation":
+            made = json.dumps([record["settings"]["recipe"], record["checkpoints"]["every"]], sort_keys=True)
+            by_precision = groups.setdefault((record["graph"], made), {})
+            by_precision.setdefault(precision_of(record), {})[record["seed"]] = record
+    return groups
+
+
 def precision_of(record: dict[str, Any]) -> str:
     """What matrices were multiplied in; records made before there was a choice do not say, and were float32."""
     precision: str = record["settings"].get("precision", "fp32")
@@ -74,21 +79,14 @@ def precision_table(records: Sequence[dict[str, Any]]) -> str:
     Only runs that agree in everything else are paired. The interval is the mean ± 1.96 standard errors over pairs.
     """
     lines = ["| graph | bf16 - fp32 | 95 % interval | pairs |", "|---|---|---|---|"]
-    runs: dict[tuple[str, str, int], dict[str, list[float]]] = {}
-    for record in records:
-        if record["method"] == "sgcl" and record["protocol"] == "validation":
-            made = json.dumps([record["settings"]["recipe"], record["checkpoints"]["every"]], sort_keys=True)
-            key = (record["graph"], made, record["seed"])
-            runs.setdefault(key, {})[precision_of(record)] = record["per_split"]
-    pairs: dict[str, list[float]] = {}
-    for (graph, *_), found in runs.items():
-        if {"fp32", "bf16"} <= set(found):
-            difference = np.subtract(found["bf16"], found["fp32"])
-            pairs.setdefault(graph, []).extend(difference.tolist())
-    for graph, differences in pairs.items():
-        mean, error = np.mean(differences), np.std(differences, ddof=1) / len(differences) ** 0.5
-        interval = f"{mean - 1.96 * error:+.2f} to {mean + 1.96 * error:+.2f}"
-        lines.append(f"| {graph} | {mean:+.2f} | {interval} | {len(differences)} |")
+    for (graph, _), found in _trained(records).items():
+        low, full = found.get("bf16", {}), found.get("fp32", {})
+        pairs = [np.subtract(low[seed]["per_split"], full[seed]["per_split"]) for seed in low if seed in full]
+        if pairs:
+            differences = np.concatenate(pairs)
+            mean, error = differences.mean(), differences.std(ddof=1) / len(differences) ** 0.5
+            interval = f"{mean - 1.96 * error:+.2f} to {mean + 1.96 * error:+.2f}"
+            lines.append(f"| {graph} | {mean:+.2f} | {interval} | {len(differences)} |")
     return "\n".join(lines)
 
 
@@ -98,15 +96,16 @@ def _pooled(per_split: list[list[float]]) -> str:
     return f"{values.mean():.2f} ± {values.std():.2f}"
 
 
-def embed_table(readme: str, table: str) -> str:
-    """``readme`` with ``table`` between the two marks.
+def embed_table(readme: str, name: str, table: str) -> str:
+    """``readme`` with ``table`` between the two marks of ``name``.
 
     Raises:
         InputError: the marks are not there.
     """
-    if not re.search(f"{_BEGIN}.*?{_END}", readme, re.DOTALL):
-        raise InputError(f"README: has no lines {_BEGIN} and {_END} to put the table between")
-    return re.sub(f"{_BEGIN}.*?{_END}", lambda _: f"{_BEGIN}\n{table}\n{_END}", readme, flags=re.DOTALL)
+    begin, end = (f"<!-- {name}: {which} -->" for which in ("begin", "end"))
+    if not re.search(f"{begin}.*?{end}", readme, re.DOTALL):
+        raise InputError(f"README: has no lines {begin} and {end} to put the table between")
+    return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n{table}\n{end}", readme, flags=re.DOTALL)
 
 
 def all_results(folder: Path) -> list[dict[str, Any]]:
@@ -121,9 +120,14 @@ def all_results(folder: Path) -> list[dict[str, Any]]:
     return records
 
 
+def with_tables(readme: str, records: Sequence[dict[str, Any]]) -> str:
+    """``readme`` with the tables of ``records`` between their marks."""
+    return embed_table(embed_table(readme, "results", results_table(records)), "precision", precision_table(records))
+
+
 def update_readme(results: Path, readme: Path) -> None:
-    """Put the table of a folder's results into a README: ``python -m sgcl.report results README.md``."""
-    text = embed_table(readme.read_text(encoding="utf-8"), results_table(all_results(results)))
+    """Put the tables of a folder's results into a README: ``python -m sgcl.report results README.md``."""
+    text = with_tables(readme.read_text(encoding="utf-8"), all_results(results))
     with replacing(readme) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
