@@ -161,7 +161,7 @@ def estimated(name: str, kind: str, milliseconds: float, mib: float) -> dict[str
 
 def work(kind: str, name: str) -> None:
     """Do one step for every line read, and answer with its seconds and the memory so far, in MiB above the imports."""
-    import sgcl.loops  # noqa: F401 - an import as well, with its compiler
+    import sgcl.kernels.loops  # noqa: F401 - an import as well, with its compiler
 
     before = resident("VmRSS")
     step = make(kind, name)

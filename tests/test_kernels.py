@@ -16,7 +16,7 @@ every_type = pytest.mark.parametrize("dtype", TYPES, ids=lambda dtype: str(dtype
 @pytest.fixture(params=[1, 3], ids=["one thread", "three threads"])
 def threads(request, monkeypatch):
     """Small matrices in as many parts as threads."""
-    monkeypatch.setattr(kernels, "_SMALL", 0)
+    monkeypatch.setattr(kernels.threads, "SMALL", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: request.param)
 
 
@@ -80,8 +80,8 @@ def test_rounding_to_bfloat16_is_torchs():
 @pytest.mark.parametrize("by", ["torch's product", "convolution"])
 @every_type
 def test_dense_product_and_gradients(rows, by, dtype, monkeypatch):
-    monkeypatch.setattr(kernels, "_convolves", lambda: by == "convolution")
-    monkeypatch.setattr(kernels, "_LARGE", 0)
+    monkeypatch.setattr(kernels.dense, "_convolves", lambda: by == "convolution")
+    monkeypatch.setattr(kernels.dense, "_LARGE", 0)
     torch.manual_seed(0)
     a, weight = (torch.randn(rows, 7, requires_grad=True), torch.randn(5, 7, requires_grad=True))
     rounded = [part.detach().to(dtype).double().requires_grad_() for part in (a, weight)]

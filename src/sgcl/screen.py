@@ -49,10 +49,11 @@ def progress(console: Console, steps: int) -> Iterator[Callable[[Step], None]]:
             return
         bar.update(task, loss=f"{step.loss.item():.4f}", rank=f"{step.effective_rank:.0f}")
         if not console.is_terminal and step.step * 10 // steps > (step.step - 10) * 10 // steps:
-            left = step.seconds / step.step * (steps - step.step)
+            # The first step may have compiled loops, and tells nothing of the rest.
+            left = "" if step.step == 1 else f"  {step.seconds / step.step * (steps - step.step):.0f} s left"
             console.print(
                 f"step {step.step} of {steps}  loss {step.loss.item():.4f}  "
-                f"effective rank {step.effective_rank:.0f}  {left:.0f} s left"
+                f"effective rank {step.effective_rank:.0f}{left}"
             )
 
     with bar:
