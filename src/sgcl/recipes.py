@@ -62,7 +62,7 @@ SHORT: dict[str, Recipe] = {  # the paper's model and drop rates; fewer steps, a
     "digits": Recipe(),
     "wikics": replace(PAPER["wikics"], steps=1000),
     "computers": replace(PAPER["computers"], steps=1500, lr=1e-3),
-    "photo": replace(PAPER["photo"], steps=800, lr=4e-4),
+    "photo": replace(PAPER["photo"], steps=1500, lr=4e-4),
     "cs": replace(PAPER["cs"], steps=300, lr=1e-4),
     "physics": replace(PAPER["physics"], steps=300, lr=5e-4),
     "arxiv": replace(PAPER["arxiv"], steps=1000),
