@@ -22,7 +22,7 @@ def checkpoint(*good):
 
 
 def protocol(name, splits=(A, B), labels=LABELS):
-    return PROTOCOLS[name](labels, splits, CONFIG)
+    return PROTOCOLS[name](labels, splits, LinearFit(CONFIG))
 
 
 def test_names():
@@ -87,7 +87,7 @@ def test_validation_reads_test_labels_once_in_the_end():
 def test_one_checkpoint_is_the_plain_probe():
     rows = torch.randn(80, 6, generator=torch.Generator().manual_seed(0))
     config = ProbeConfig(epochs=20)
-    rule = Validation(LABELS, [A, B], config)
+    rule = Validation(LABELS, [A, B], LinearFit(config))
     validation = rule.observe(5, rows)
     score, plain = rule.score(), linear_probe(rows, LABELS, [A, B], config)
     assert score.per_split == plain.per_split

@@ -5,7 +5,7 @@ Knows embeddings, labels and splits; not how embeddings were made.
 
 from sgcl.evaluation.baselines import average_hops, training_free
 from sgcl.evaluation.diagnostics import diagnose
-from sgcl.evaluation.probe import DECAYS, ProbeConfig, Score, linear_probe, logistic_regression
+from sgcl.evaluation.probe import DECAYS, PROBES, ProbeConfig, Score, linear_probe, logistic_regression
 from sgcl.evaluation.protocols import PROTOCOLS, PaperBestTest, Validation
 from sgcl.evaluation.splits import (
     CHECK_SEEDS,
@@ -20,6 +20,7 @@ from sgcl.evaluation.splits import (
 __all__ = [
     "CHECK_SEEDS",
     "DECAYS",
+    "PROBES",
     "PROTOCOLS",
     "TEST_SEEDS",
     "TUNING_SEEDS",

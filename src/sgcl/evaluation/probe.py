@@ -6,9 +6,10 @@ Shapes: ``N`` nodes, ``d`` columns, ``C`` classes, ``S`` splits, ``K`` decays, `
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from sgcl.errors import InputError
 from sgcl.evaluation.splits import Split, as_classes, check_splits
 
 DECAYS = (5e-6, 1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3)
+STRENGTHS = (1, 10, 100, 1000)
 _BLOCK_BYTES = 256 << 20
 
 
@@ -96,6 +98,15 @@ class Choice:
     test_prediction: Tensor
 
 
+class Probe(Protocol):
+    """A classifier that chooses its settings per split."""
+
+    name: str
+
+    def __call__(self, rows: Tensor, labels: Tensor, splits: Sequence[Split]) -> list[Choice]:
+        """A choice per split, from unit rows ``[N, d]`` and classes ``[N]``."""
+
+
 def linear_probe(
     embeddings: Tensor | np.ndarray[Any, Any],
     labels: Tensor | np.ndarray[Any, Any],
@@ -123,7 +134,7 @@ def logistic_regression(
     embeddings: Tensor | np.ndarray[Any, Any],
     labels: Tensor | np.ndarray[Any, Any],
     splits: Sequence[Split],
-    strengths: Sequence[float] = (1, 10, 100, 1000),
+    strengths: Sequence[float] = STRENGTHS,
 ) -> Score:
     """Judge embeddings by an exact multinomial logistic regression on unit rows; arguments as :func:`linear_probe`.
 
@@ -133,7 +144,7 @@ def logistic_regression(
 
 
 def judge(
-    probe: LinearFit | LogisticFit,
+    probe: Probe,
     embeddings: Tensor | np.ndarray[Any, Any],
     labels: Tensor | np.ndarray[Any, Any],
     splits: Sequence[Split],
@@ -195,9 +206,10 @@ class LogisticFit:
                     f"logistic regression: the train part of split {number} holds one class, needs at least two; "
                     "use the linear probe, or splits with more labels"
                 )
-        # These products are too small for several threads, which would wait for each other most of the time.
-        with threadpool_limits(1):
-            return [self._one(x, y, [part.numpy() for part in split]) for split in splits]
+        # These products are too small for several threads, which would wait for each other most of the time; several
+        # splits are not.
+        with threadpool_limits(1), ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            return list(pool.map(lambda split: self._one(x, y, [part.numpy() for part in split]), splits))
 
     def _one(self, x: Any, y: Any, parts: list[Any]) -> Choice:
         train, val, test = parts
@@ -313,3 +325,9 @@ class _Classifiers:
         best = int(accuracy.argmax())
         prediction = (rows[split.test] @ weight[:, best] + bias[:, best]).argmax(dim=1)
         return Choice(accuracy[best].item(), {"decay": self.decays[best], **(settings or {})}, prediction)
+
+
+PROBES: dict[str, Callable[[ProbeConfig], Probe]] = {
+    "linear": LinearFit,
+    "logistic": lambda config: LogisticFit(STRENGTHS),
+}

@@ -11,7 +11,7 @@ from typing import Protocol
 from torch import Tensor
 
 from sgcl.errors import InputError
-from sgcl.evaluation.probe import Choice, LinearFit, ProbeConfig, Score, check_probe_input, read_test_labels
+from sgcl.evaluation.probe import Choice, LinearFit, Probe, ProbeConfig, Score, check_probe_input, read_test_labels
 from sgcl.evaluation.splits import Split
 
 
@@ -35,8 +35,8 @@ class Validation:
 
     name = "validation"
 
-    def __init__(self, labels: Tensor, splits: Sequence[Split], config: ProbeConfig | None = None) -> None:
-        self.labels, self.splits, self.probe = labels, splits, LinearFit(config or ProbeConfig())
+    def __init__(self, labels: Tensor, splits: Sequence[Split], probe: Probe | None = None) -> None:
+        self.labels, self.splits, self.probe = labels, splits, probe or LinearFit(ProbeConfig())
         self._best: list[Choice] = []
 
     def observe(self, step: int, embeddings: Tensor) -> float:
@@ -65,8 +65,8 @@ class PaperBestTest:
 
     name = "paper_best_test"
 
-    def __init__(self, labels: Tensor, splits: Sequence[Split], config: ProbeConfig | None = None) -> None:
-        self.labels, self.splits, self.probe = labels, splits, LinearFit(config or ProbeConfig())
+    def __init__(self, labels: Tensor, splits: Sequence[Split], probe: Probe | None = None) -> None:
+        self.labels, self.splits, self.probe = labels, splits, probe or LinearFit(ProbeConfig())
         self._best: Score | None = None
 
     def observe(self, step: int, embeddings: Tensor) -> float:
@@ -86,7 +86,7 @@ class PaperBestTest:
         return self._best
 
 
-PROTOCOLS: dict[str, Callable[[Tensor, Sequence[Split], ProbeConfig], CheckpointRule]] = {
+PROTOCOLS: dict[str, Callable[[Tensor, Sequence[Split], Probe], CheckpointRule]] = {
     Validation.name: Validation,
     PaperBestTest.name: PaperBestTest,
 }
