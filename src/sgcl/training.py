@@ -18,6 +18,7 @@ from sgcl.errors import InputError, TrainingStopped
 from sgcl.functional import effective_rank, spread, warmup_cosine
 from sgcl.graph import View
 from sgcl.methods.base import Method
+from sgcl.stopping import StopRule, Watch
 from sgcl.store import read_tensors, write_tensors
 
 
@@ -31,6 +32,7 @@ class TrainConfig:
         weight_decay: decoupled decay, on every parameter.
         warmup: steps of linear warm-up before the cosine.
         log_every: label-free signals are computed every so many steps.
+        stop: end before ``steps`` when these signals say so; ``None`` never does.
     """
 
     steps: int = 300
@@ -38,6 +40,7 @@ class TrainConfig:
     weight_decay: float = 1e-5
     warmup: int = 30
     log_every: int = 10
+    stop: StopRule | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("lr", 0), ("weight_decay", 0), ("warmup", 0), ("log_every", 1)):
@@ -57,6 +60,7 @@ class Step:
         seconds: training time so far, resumed parts included.
         effective_rank: directions in use (:func:`sgcl.functional.effective_rank`).
         spread: scatter of the representations (:func:`sgcl.functional.spread`).
+        agreement: share of nearest neighbours that stayed since the last look (:mod:`sgcl.stopping`).
     """
 
     step: int
@@ -65,10 +69,11 @@ class Step:
     seconds: float
     effective_rank: float | None = None
     spread: float | None = None
+    agreement: float | None = None
 
     def record(self) -> dict[str, Any]:
         """Plain values, as written to ``metrics.jsonl``."""
-        return {
+        values = {
             "step": self.step,
             "loss": self.loss.item(),
             "lr": self.lr,
@@ -76,6 +81,7 @@ class Step:
             "spread": self.spread,
             "seconds": round(self.seconds, 4),
         }
+        return values if self.agreement is None else {**values, "agreement": self.agreement}
 
 
 class Training:
@@ -96,6 +102,9 @@ class Training:
             method.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True
         )
         self.step, self.seconds = 0, 0.0
+        self.stopped: str | None = None
+        """Why training ended before the last step, if it did."""
+        self._watch = Watch(config.stop) if config.stop else None
 
     def __iter__(self) -> Iterator[Step]:
         """Run the remaining steps.
@@ -112,6 +121,8 @@ class Training:
                 method.prepare(method.augment(batch) for batch in self._batches)  # lines 1-2
         batches = itertools.islice(itertools.cycle(self._batches), self.step % len(self._batches), None)
         for step, batch in zip(range(self.step + 1, config.steps + 1), batches, strict=False):
+            if self.stopped:
+                return
             lr = warmup_cosine(step, peak=config.lr, warmup=config.warmup, total=config.steps)
             for group in self.optimizer.param_groups:
                 group["lr"] = lr
@@ -126,11 +137,14 @@ class Training:
             self.step = step
             logged = step % config.log_every == 0 or step in (1, config.steps)
             signals = self._signals(loss) if logged else {}
+            if self._watch and step % self._watch.rule.every == 0 and step < config.steps:
+                seen = method.represented(self._batches[0])
+                signals["agreement"], self.stopped = self._watch.look(step, seen, method.encoder)
             self.seconds = time.perf_counter() - started
             yield Step(step, loss.detach(), lr, self.seconds, **signals)
             started = time.perf_counter() - self.seconds  # the caller's time is not training time
 
-    def _signals(self, loss: torch.Tensor) -> dict[str, float]:
+    def _signals(self, loss: torch.Tensor) -> dict[str, Any]:
         monitored = self.method.monitored()
         scatter = spread(monitored)
         if not (math.isfinite(loss.item()) and math.isfinite(scatter)):
@@ -153,7 +167,11 @@ class Training:
         tensors["random.cpu"] = torch.get_rng_state()
         if torch.cuda.is_available():
             tensors["random.cuda"] = torch.cuda.get_rng_state()
-        write_tensors(path, tensors, {**(note or {}), "step": self.step, "seconds": self.seconds})
+        state = {"step": self.step, "seconds": self.seconds, "stopped": self.stopped}
+        if self._watch:
+            watched, state["watch"] = self._watch.state()
+            tensors |= {f"watch.{name}": value for name, value in watched.items()}
+        write_tensors(path, tensors, {**(note or {}), **state})
 
     def load(self, path: Path) -> dict[str, Any]:
         """Continue where :meth:`save` was called; returns the note given there.
@@ -176,7 +194,9 @@ class Training:
             torch.set_rng_state(parts["random"]["cpu"])
             if "cuda" in parts["random"] and torch.cuda.is_available():
                 torch.cuda.set_rng_state(parts["random"]["cuda"])
-            self.step, self.seconds = int(note["step"]), float(note["seconds"])
+            self.step, self.seconds, self.stopped = int(note["step"]), float(note["seconds"]), note.get("stopped")
+            if self._watch:
+                self._watch.load(parts.get("watch", {}), note["watch"])
         except (RuntimeError, KeyError, ValueError) as error:
             raise InputError(f"{path}: is not a checkpoint of this model ({error})") from None
         return note
