@@ -26,7 +26,7 @@ def recipe(monkeypatch):
     """Short runs, quickly judged by the second probe; call it with another recipe to change them."""
 
     def use(recipe):
-        monkeypatch.setattr(bench, "recipe_for", lambda graph, schedule: recipe)
+        monkeypatch.setattr(bench, "recipe_for", lambda graph, schedule, method: recipe)
 
     use(RECIPE)
     monkeypatch.setattr(bench, "CHECK_SEEDS", range(201, 203))
@@ -43,7 +43,7 @@ def first(tmp_path_factory):
     """The records of a whole benchmark, its progress and its file."""
     plan, progress = Bench(tmp_path_factory.mktemp("bench") / "results.jsonl", seeds=2, every=2), Progress()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bench, "recipe_for", lambda graph, schedule: RECIPE)
+        patch.setattr(bench, "recipe_for", lambda graph, schedule, method: RECIPE)
         return list(plan.run(GRAPH, progress)), progress, plan.out
 
 

@@ -29,7 +29,7 @@ def run(*arguments):
 def test_embed_writes_embeddings_and_model_and_says_how_good_they_are(capsys, tmp_path):
     assert run("embed", TINY, "--steps", 20, "--dim", 8) == 0
     printed = capsys.readouterr()
-    for word in ("synthetic.parquet", "synthetic-model", "sgcl", "raw features", "two hops", "side by side"):
+    for word in ("synthetic.parquet", "synthetic-model", "duo", "raw features", "two hops", "side by side"):
         assert word in printed.out
     assert "step 20 of 20" in printed.err and "effective rank" in printed.err
     table = pq.read_table("synthetic.parquet")
@@ -46,16 +46,16 @@ def test_json_is_one_object_and_nothing_else(capsys):
     printed = capsys.readouterr()
     report = json.loads(printed.out)
     assert printed.err == ""
-    assert report["shape"] == [300, 256] and report["settings"]["recipe"]["steps"] == 3
-    assert set(report["accuracy"]) == {"sgcl", "raw features", "one hop", "two hops", "side by side"}
-    assert np.load("z.npy").shape == (300, 256)
+    assert report["shape"] == [300, 512] and report["settings"]["recipe"]["steps"] == 3
+    assert set(report["accuracy"]) == {"duo", "raw features", "one hop", "two hops", "side by side"}
+    assert np.load("z.npy").shape == (300, 512)
 
 
 def test_labels_too_few_to_judge_by_do_not_spoil_the_embeddings(capsys):
     name = save_graph(y=np.array([0, 1, 1]))
     assert run("embed", name, "--steps", 2, "--out", "z.npy", "--json") == 0
     printed = capsys.readouterr()
-    assert "accuracy" not in json.loads(printed.out) and np.load("z.npy").shape == (3, 256)
+    assert "accuracy" not in json.loads(printed.out) and np.load("z.npy").shape == (3, 512)
     assert "not judged: splits: need at least 10 labelled nodes, got 3" in printed.err
 
 
@@ -66,7 +66,7 @@ def test_estimate_says_memory_time_and_why(capsys):
     assert run("estimate", TINY, "--json") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["fits"] and report["memory"] > 0 and report["settings"]["precision"] in ("fp32", "bf16")
-    assert report["run_seconds"] == pytest.approx(300 * report["step_seconds"])
+    assert report["run_seconds"] == pytest.approx(400 * report["step_seconds"])
     assert os.listdir() == []
 
 

@@ -44,8 +44,8 @@ def test_functions_named_beside_the_equations_exist():
 def test_imports_point_one_way():
     ranks = {}
     order = (
-        "buffers errors log, recipes kernels store, functional graph, augment encoders data, methods evaluation, "
-        "training, pipeline, embedder bench estimate, report, screen, cli"
+        "buffers errors log, recipes kernels store, functional graph, augment encoders data stopping, "
+        "methods evaluation, training, pipeline, embedder bench estimate, report, screen, cli"
     )
     for rank, names in enumerate(order.split(", ")):
         ranks |= dict.fromkeys(names.split(), rank)

@@ -43,7 +43,7 @@ def test_saved_and_loaded_it_embeds_another_graph_alike(block_graph, tmp_path):
     assert np.array_equal(loaded.transform(other[1], other[0]), embedder.transform(other[1], other[0]))
     config = json.loads((tmp_path / "model/config.json").read_text())
     assert config["settings"]["seed"] == 0 and config["graph"]["nodes"] == 600 and config["made_by"]["torch"]
-    assert loaded.history_ == embedder.history_ and repr(loaded).startswith("NodeEmbedder(method='sgcl', dim=8")
+    assert loaded.history_ == embedder.history_ and repr(loaded).startswith("NodeEmbedder(method='duo', dim=8")
 
 
 def test_an_own_encoder_is_copied_and_asked_for_when_loading(block_graph, tmp_path):
@@ -93,16 +93,17 @@ def test_an_interrupted_fit_resumes_to_the_same_bits(block_graph, tmp_path):
 @pytest.mark.parametrize(
     "settings, sentence",
     [
-        ({"method": "sgc"}, "method: 'sgc' is not known; choose one of sgcl"),
+        ({"method": "sgc"}, "method: 'sgc' is not known; choose one of duo, sgcl"),
         ({"dim": 0}, "dim: must be at least 1, got 0"),
         ({"steps": 0}, "steps: must be a whole number of at least 1, or 'auto', got 0"),
         ({"steps": "many"}, "steps: must be a whole number of at least 1, or 'auto', got 'many'"),
         ({"seed": -1}, "seed: must be a whole number from 0"),
         ({"edge_drop": 1.5}, r"DropEdges: p must lie in \[0, 1\), got 1.5"),
         ({"schedule": "long"}, "schedule: must be one of short, paper, got 'long'"),
-        ({"schedule": "paper"}, "the paper has no settings for 'own graph'"),
+        ({"schedule": "paper", "method": "sgcl"}, "the paper has no settings for 'own graph', only for wikics"),
+        ({"schedule": "paper"}, "the paper has no settings for the method 'duo', only for 'sgcl'"),
         ({"lr": -1.0}, "lr must be at least 0, got -1.0"),
-        ({"hidden": (0,)}, r"channels needs two or more positive sizes, got \[32, 0, 8\]"),
+        ({"hidden": (0,)}, r"channels needs two or more positive sizes, got \[32, 0, 4\]"),
         ({"device": "tpu9"}, "device: 'tpu9' cannot be used here"),
     ],
 )

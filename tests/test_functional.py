@@ -7,11 +7,14 @@ import reference
 from sgcl.functional import (
     alignment,
     cosine_distance,
+    diffused,
     effective_rank,
+    half_whitening,
     inferential_predictor,
     spread,
     warmup_cosine,
 )
+from sgcl.kernels import SparseMatrix
 
 
 def test_predictor_by_hand():
@@ -85,3 +88,26 @@ def test_alignment_by_hand():
     z = torch.tensor([[1.0, 0], [2, 0], [0, 1]])
     assert alignment(z, torch.tensor([[0, 1], [1, 2]])) == pytest.approx(0.5)  # cosines 1 and 0
     assert alignment(z, torch.empty(2, 0, dtype=torch.long)) == 0
+
+
+def test_diffusion_by_hand():
+    # Two nodes that only hear each other: A = [[0, 1], [1, 0]]; with share 1/2 and two hops, 1/2 x + 1/4 Ax + 1/4 AAx.
+    swap = SparseMatrix(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), torch.ones(2), (2, 2))
+    rows = torch.tensor([[4.0, 0], [0, 8]])
+    torch.testing.assert_close(diffused(rows, swap, 0.5, hops=2), torch.tensor([[3.0, 2], [1, 6]]))
+    torch.testing.assert_close(diffused(rows, swap, 1.0), rows)
+
+
+def test_half_whitening_takes_square_roots_of_deviations_along_the_axes():
+    torch.manual_seed(0)
+    turn = torch.linalg.qr(torch.randn(3, 3)).Q
+    rows = torch.randn(5000, 3) * torch.tensor([9.0, 4.0, 1.0]) @ turn
+    rows -= rows.mean(dim=0)
+    whitening = half_whitening(rows)
+    torch.testing.assert_close(whitening, whitening.T)
+    deviation = torch.linalg.svdvals(rows @ whitening)
+    before = torch.linalg.svdvals(rows)
+    torch.testing.assert_close(deviation / deviation[0], (before / before[0]).sqrt())
+    flat = rows.clone()
+    flat[:, 2] = 0
+    assert torch.isfinite(half_whitening(flat)).all() and not half_whitening(torch.zeros(4, 3)).any()

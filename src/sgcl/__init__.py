@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sgcl.errors import InputError, TrainingStopped
     from sgcl.evaluation import linear_probe
     from sgcl.graph import View
-    from sgcl.methods import SGCL
+    from sgcl.methods import SGCL, Duo
     from sgcl.training import TrainConfig, train
 
 __version__ = version("sgcl")
@@ -24,6 +24,7 @@ _HOMES = {
     "SGCL": "methods",
     "DropEdges": "augment",
     "DropFeatures": "augment",
+    "Duo": "methods",
     "GCNEncoder": "encoders",
     "InputError": "errors",
     "NodeEmbedder": "embedder",
@@ -39,6 +40,7 @@ __all__ = [
     "SGCL",
     "DropEdges",
     "DropFeatures",
+    "Duo",
     "GCNEncoder",
     "InputError",
     "NodeEmbedder",

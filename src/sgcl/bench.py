@@ -19,6 +19,7 @@ from sgcl.data import DATASETS, Source, open_source
 from sgcl.errors import InputError
 from sgcl.evaluation import (
     CHECK_SEEDS,
+    PROBES,
     PROTOCOLS,
     Score,
     linear_probe,
@@ -28,7 +29,6 @@ from sgcl.evaluation import (
     splits_of,
     training_free,
 )
-from sgcl.graph import View
 from sgcl.pipeline import Run, Settings, pick_device, pick_precision, probe_config, versions
 from sgcl.recipes import recipe_for
 from sgcl.store import read_results, replacing
@@ -50,6 +50,8 @@ class Bench:
         every: steps between judged checkpoints; the first and the last are judged as well.
         device: see :func:`sgcl.pipeline.pick_device`.
         precision: see :func:`sgcl.pipeline.pick_precision`.
+        probe: the protocol's classifier, see :data:`sgcl.evaluation.PROBES`.
+        early_stop: stop by label-free signals, and judge only what training kept.
     """
 
     out: Path
@@ -60,10 +62,14 @@ class Bench:
     every: int = 20
     device: str = "auto"
     precision: str = "auto"
+    probe: str = "linear"
+    early_stop: bool = False
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
             raise InputError(f"protocol: must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
+        if self.probe not in PROBES:
+            raise InputError(f"probe: must be one of {', '.join(PROBES)}, got {self.probe!r}")
         if self.seeds < 1 or self.every < 1:
             raise InputError(f"bench: seeds and every must be at least 1, got {self.seeds} and {self.every}")
 
@@ -90,39 +96,44 @@ class Bench:
         for seed in range(self.seeds):
             settings = self._settings(source.name, seed)
             # The key holds the settings, so that a changed recipe is run anew.
-            key = self._key(source, settings.method, settings.as_dict(), self.protocol, self.every)
+            judged = [] if self.probe == "linear" else [self.probe]
+            key = self._key(source, settings.method, settings.as_key(), self.protocol, self.every, *judged)
             if (record := self._find(key)) is None:
                 record = self._append({"key": key, **self._train(source, settings, progress), "command": command})
             yield record
 
     def _settings(self, graph: str, seed: int) -> Settings:
         precision = pick_precision(self.precision, pick_device(self.device))
-        return Settings(self.method, recipe_for(graph, self.schedule), seed, precision)
+        recipe = recipe_for(graph, self.schedule, self.method)
+        return Settings(self.method, recipe, seed, precision, self.early_stop)
 
     def _train(self, source: Source, settings: Settings, progress: Progress) -> dict[str, Any]:
         """One run, with every checkpoint shown to the protocol, and the last one to a second probe on other splits."""
         data, steps = source.data, settings.recipe.steps
-        rule = PROTOCOLS[self.protocol](data.y, splits_of(data), probe_config(settings.recipe))
-        run, view = Run(source, settings, device=self.device), View.of(data)
+        rule = PROTOCOLS[self.protocol](data.y, splits_of(data), PROBES[self.probe](probe_config(settings.recipe)))
+        run = Run(source, settings, device=self.device)
         validation: dict[str, float] = {}
 
         with progress(steps) as show:
 
             def judge(step: Step) -> None:
                 show(step)
-                if step.step in (1, steps) or step.step % self.every == 0:
-                    validation[str(step.step)] = rule.observe(step.step, run.method.embed(view.to(run.device_)).cpu())
+                if not self.early_stop and (step.step in (1, steps) or step.step % self.every == 0):
+                    validation[str(step.step)] = rule.observe(step.step, run.embeddings())
 
             run(on_step=judge)
-        last = run.method.embed(view.to(run.device_)).cpu()
+        last, final = run.embeddings(), run.history[-1]
+        if self.early_stop:
+            validation[str(final["step"])] = rule.observe(final["step"], last)
         return {
             **self._described(source, settings.method, rule.score()),
             "seed": settings.seed,
             "settings": settings.as_dict(),
             "checkpoints": {"every": self.every, "validation_accuracy": validation},
             "second_probe": _second_probe(last, data),
-            "training_seconds": run.history[-1]["seconds"],
-            "signals": {name: run.history[-1][name] for name in ("loss", "effective_rank", "spread")},
+            "stopped": run.stopped,
+            "training_seconds": final["seconds"],
+            "signals": {name: final[name] for name in ("loss", "effective_rank", "spread")},
         }
 
     def _training_free(self, source: Source, command: str) -> Iterator[dict[str, Any]]:
@@ -164,7 +175,8 @@ class Bench:
         words = ["sgcl", "bench", graph]
         for one in fields(self):
             if (value := getattr(self, one.name)) != one.default:
-                words += [f"--{one.name}", str(value)]
+                flag = f"--{one.name.replace('_', '-')}"
+                words += [flag] if value is True else [flag, str(value)]
         return shlex.join(words)
 
     def _key(self, source: Source, *parts: Any) -> str:

@@ -91,12 +91,18 @@ Examples:
   sgcl embed my_graph.npz --dim 128            arrays edge_index [2, E], x [N, F]
   sgcl embed synthetic:nodes=100000,features=64
   sgcl embed cs --model cs-model --resume      go on where it was interrupted
+  sgcl embed cs --method sgcl                  the paper's embeddings
 """
 )
 @click.argument("graph")
-@click.option("--method", default="sgcl", show_default=True, help="See sgcl methods.")
-@click.option("--dim", type=int, help="Columns of the embeddings.  [default: the recipe's, 256 for unknown graphs]")
-@click.option("--steps", default="auto", show_default=True, help="Number of training steps.")
+@click.option("--method", default="duo", show_default=True, help="duo, or sgcl for the paper's; see sgcl methods.")
+@click.option("--dim", type=int, help="Columns of the embeddings.  [default: 512, with sgcl the recipe's]")
+@click.option(
+    "--steps",
+    default="auto",
+    show_default=True,
+    help="Number of training steps; auto ends early when nearest neighbours no longer change.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same result.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, ...")
 @click.option(
@@ -182,9 +188,12 @@ def embed(
     seconds = embedder.history_[-1]["seconds"]
     console.print(f"embeddings  {out}  ({vectors.shape[0]:,} x {vectors.shape[1]}, trained in {seconds:.1f} s)")
     console.print(f"model       {model}")
+    if embedder.run_.stopped:
+        last = embedder.history_[-1]["step"]
+        console.print(f"stopped     after step {last} of {embedder.settings_.recipe.steps}: {embedder.run_.stopped}")
     report: dict[str, Any] = {
         "graph": source.name, "embeddings": str(out), "model": str(model), "shape": list(vectors.shape),
-        "settings": embedder.settings_.as_dict(), "seconds": seconds,
+        "settings": embedder.settings_.as_dict(), "seconds": seconds, "stopped": embedder.run_.stopped,
         "signals": {name: embedder.history_[-1][name] for name in ("loss", "effective_rank", "spread")},
     }  # fmt: skip
     if evaluate and "y" in source.data:
@@ -206,7 +215,7 @@ Examples:
 """
 )
 @click.argument("graph")
-@click.option("--method", default="sgcl", show_default=True, help="See sgcl methods.")
+@click.option("--method", default="duo", show_default=True, help="See sgcl methods.")
 @click.option("--dim", type=int, help="Columns of the embeddings.  [default: the recipe's]")
 @click.option("--steps", default="auto", show_default=True, help="Number of training steps.")
 @click.option("--schedule", default="short", show_default=True, help="short or paper.")
@@ -237,7 +246,7 @@ def estimate(graph: str, steps: str, directed: bool, as_json: bool, quiet: bool,
     rows = [
         ("memory", f"{found.memory / 2**20:,.0f} MiB", available if found.fits else f"does not fit: {available}"),
         ("a step", f"{1000 * found.step_seconds:,.0f} ms", f"batch: the whole graph; features {density}"),
-        ("the run", f"{found.run_seconds:,.0f} s", f"{chosen.recipe.steps} steps"),
+        ("the run", f"{found.run_seconds:,.0f} s", f"{chosen.recipe.steps} steps{' at the most' * chosen.early_stop}"),
         ("precision", chosen.precision, _why(embedder.precision, chosen.precision)),
     ]
     screen.table(console, ("what", "estimate", "why"), rows, numbers=(1,))
@@ -334,6 +343,7 @@ def evaluate(
 Examples:
   sgcl bench digits
   sgcl bench photo computers --seeds 3 --out results/amazon.jsonl
+  sgcl bench photo --method duo --early-stop           what sgcl embed photo gives
   sgcl bench photo --schedule paper --protocol paper_best_test
 """
 )
@@ -355,6 +365,8 @@ Examples:
 )
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, ...")
 @click.option("--precision", default="auto", show_default=True, help="fp32, bf16 or auto.")
+@click.option("--probe", default="linear", show_default=True, help="linear, or logistic for an exact solver.")
+@click.option("--early-stop", is_flag=True, help="Stop by label-free signals; judge only what training kept.")
 @_common
 def bench(graphs: tuple[str, ...], out: Path, as_json: bool, quiet: bool, **options: Any) -> int:
     """Train on GRAPHS with several seeds and judge the checkpoints; one record per run, added to a results file.

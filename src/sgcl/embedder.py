@@ -23,13 +23,15 @@ from sgcl.training import Step
 class NodeEmbedder:
     """Learns vectors for the nodes of a graph, without labels.
 
-    Settings left at ``None`` (and ``steps="auto"``) are the recipe's of a known data set, or the default
-    recipe's. They are stored as given; what was learned ends in an underscore.
+    Settings left at ``None`` are the recipe's: the same for all graphs with ``"duo"``, the data set's own with
+    ``"sgcl"`` where it is known. They are stored as given; what was learned ends in an underscore.
 
     Args:
-        method: see ``sgcl methods``.
+        method: ``"duo"``, what SGCL learns beside the features themselves, both averaged over the graph; or ``"sgcl"``,
+            the paper's; see ``sgcl methods``.
         dim: columns of the embeddings.
-        steps: number of updates, or ``"auto"``.
+        steps: number of updates, or ``"auto"``: the recipe's, or fewer if label-free signals say that more would change
+            little (:mod:`sgcl.stopping`).
         seed: same seed, same graph, same vectors (on one machine and number of threads).
         edge_drop: share of ordered pairs dropped per view.
         feature_drop: share of feature columns dropped per view.
@@ -38,6 +40,7 @@ class NodeEmbedder:
         hidden: sizes of the layers before the last.
         schedule: ``"short"``, or ``"paper"`` for the published number of steps.
         encoder: any module ``(x, edge_index) -> [N, d]`` instead of the graph convolutions; copied before training.
+            With ``"duo"`` it reads features reduced to its ``in_channels`` and makes a part of the columns.
         directed: keep the directions of an own graph instead of adding the opposite ones.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``, ...
         precision: of products of dense matrices while training: ``"fp32"``, ``"bf16"``, or ``"auto"``, which is
@@ -51,7 +54,7 @@ class NodeEmbedder:
 
     def __init__(
         self,
-        method: str = "sgcl",
+        method: str = "duo",
         dim: int | None = None,
         steps: int | Literal["auto"] = "auto",
         seed: int = 0,
@@ -96,12 +99,13 @@ class NodeEmbedder:
         }
         if self.dim is not None and self.dim < 1:
             raise InputError(f"dim: must be at least 1, got {self.dim!r}")
-        recipe = recipe_for(graph_name, self.schedule)
+        recipe = recipe_for(graph_name, self.schedule, self.method)
         return Settings(
             self.method,
             replace(recipe, **{name: value for name, value in given.items() if value is not None}),  # type: ignore[arg-type]
             self.seed,
             pick_precision(self.precision, pick_device(self.device)),
+            early_stop=self.steps == "auto" and self.schedule != "paper",
         )
 
     def fit(
@@ -140,7 +144,7 @@ class NodeEmbedder:
             checkpoint_every,
         )
         run(resume, on_step, should_stop)
-        self.run_, self.encoder_, self.history_ = run, run.method.encoder, run.history
+        self.run_, self.method_, self.history_ = run, run.method, run.history
         self.settings_, self.in_channels_ = run.settings, source.data.x.shape[1]
         return self
 
@@ -155,14 +159,15 @@ class NodeEmbedder:
 
     def transform_source(self, source: Source) -> NDArray[np.float32]:
         """As :meth:`transform`, of a graph that is already open."""
-        if not hasattr(self, "encoder_"):
+        if not hasattr(self, "method_"):
             raise InputError("NodeEmbedder: nothing learned yet; call fit first, or NodeEmbedder.load")
         columns = source.data.x.shape[1]
         if columns != self.in_channels_:
             raise InputError(f"transform: the model knows {self.in_channels_} feature columns, the graph has {columns}")
         device = pick_device(self.device)
-        method = build(self.settings_, columns, self.encoder_).to(device)
-        vectors: NDArray[np.float32] = method.embed(View.of(source.data).to(device)).float().cpu().numpy()
+        vectors: NDArray[np.float32] = (
+            self.method_.to(device).embed(View.of(source.data).to(device)).float().cpu().numpy()
+        )
         return vectors
 
     def fit_transform(self, graph: Any, features: Any = None) -> NDArray[np.float32]:
@@ -206,9 +211,9 @@ class NodeEmbedder:
             encoder=encoder, device=device, precision=settings.precision,
         )  # fmt: skip
         weights, _ = read_tensors(folder / WEIGHTS)
-        embedder.encoder_ = build(settings, columns, encoder).encoder
+        embedder.method_ = build(settings, columns, encoder)
         try:
-            embedder.encoder_.load_state_dict(weights)
+            embedder.method_.encoder.load_state_dict(weights)
         except RuntimeError as error:
             raise InputError(f"{folder / WEIGHTS}: does not fit its config.json ({error})") from None
         embedder.settings_, embedder.in_channels_ = settings, columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
@@ -18,7 +19,19 @@ Norm = Literal["batch", "graph"]
 Precision = Literal["fp32", "bf16"]
 
 
-class GCNEncoder(nn.Module):
+class ViewEncoder(nn.Module, ABC):
+    """An encoder that reads views, and what they have computed for other passes, instead of ``(x, edge_index)``."""
+
+    @abstractmethod
+    def encode(self, view: View, made: torch.dtype | None = None) -> Tensor:
+        """Embeddings of a view, as ``made``, by default the type of the features."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Embeddings ``[N, d]`` of a graph given as PyG gives it."""
+        return self.encode(View(x, edge_index))
+
+
+class GCNEncoder(ViewEncoder):
     """Graph convolutions, each followed by a norm and a PReLU, also after the last layer.
 
     Args:
@@ -56,10 +69,6 @@ class GCNEncoder(nn.Module):
     def out_channels(self) -> int:
         """Number of columns of the embeddings."""
         return self.channels[-1]
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Embeddings ``[N, out_channels]`` of a graph given as PyG gives it."""
-        return self.encode(View(x, edge_index))
 
     def encode(self, view: View, made: torch.dtype | None = None) -> Tensor:
         """Embeddings of a view, as ``made``; what the view has computed for an earlier pass is used again."""
@@ -112,7 +121,7 @@ def encode(encoder: nn.Module, view: View, made: torch.dtype | None = None) -> T
     Raises:
         InputError: the module is not ours and the features are sparse.
     """
-    if isinstance(encoder, GCNEncoder):
+    if isinstance(encoder, ViewEncoder):
         return encoder.encode(view, made)
     if is_csr(view.x):
         raise InputError(

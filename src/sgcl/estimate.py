@@ -14,8 +14,8 @@ import torch
 from sgcl.data import Source
 from sgcl.graph import View, is_csr
 from sgcl.kernels import SparseMatrix, build_csr
+from sgcl.methods import method_named
 from sgcl.pipeline import Settings, build, seeded, train_config
-from sgcl.recipes import Recipe
 from sgcl.training import train
 
 CALIBRATION_SECONDS = 2.0
@@ -76,35 +76,53 @@ def estimate(shape: Shape, settings: Settings, device: torch.device | str = "cpu
 
 
 def peak_memory(shape: Shape, settings: Settings) -> int:
-    """Bytes above the imports while the graph is read and SGCL trains on it as a whole."""
+    """Bytes above the imports while the graph is read, trained on as a whole, and embedded."""
     recipe, nodes = settings.recipe, shape.nodes
-    entry = 2 if settings.precision == "bf16" else 4
-    widths = [*recipe.hidden, recipe.dim]
-    kept = int(shape.pairs * (1 - recipe.edge_drop)) + nodes
     graph = 16 * shape.pairs + _features(shape)
     read = 24 * shape.pairs + 2 * _features(shape)  # copies while symmetrising and normalising
-    held = graph
+    seen = trained_on(shape, settings)
+    widths, _ = method_named(settings.method).plan(shape.features, recipe.hidden, recipe.dim)
+    if seen is shape:
+        return max(read, graph + _training(seen, settings, widths)) + _OVERHEAD
+    reduced = _features(seen)
+    reducing = 2 * _features(shape) + 2 * reduced  # unit rows, their product
+    averaged = 8 * shape.pairs + 5 * 4 * nodes * recipe.dim  # both halves, two hops of them, the result
+    step = _training(seen, settings, widths) + 4 * nodes * widths[-1]
+    return max(read, graph + reduced + max(reducing, step, averaged)) + _OVERHEAD
+
+
+def trained_on(shape: Shape, settings: Settings) -> Shape:
+    """The shape of the graph that training sees: with reduced features where the method reduces them."""
+    (features, *_), _ = method_named(settings.method).plan(shape.features, settings.recipe.hidden, settings.recipe.dim)
+    if settings.method == "sgcl":
+        return shape
+    return replace(shape, features=features, stored=None)
+
+
+def _training(shape: Shape, settings: Settings, widths: list[int]) -> int:
+    """Bytes of a step beside the graph."""
+    nodes, entry = shape.nodes, 2 if settings.precision == "bf16" else 4
+    _, *hidden, dim = widths
+    kept = int(shape.pairs * (1 - settings.recipe.edge_drop)) + nodes
     if shape.stored is None:
         converted = entry * nodes * shape.features if entry == 2 else 0
-        averaged = entry * nodes * shape.features if shape.features < 3 * widths[0] else 0
-        held += converted + averaged
+        averaged = entry * nodes * shape.features if shape.features < 3 * widths[1] else 0
+        held = converted + averaged
     else:
-        held += 16 * shape.stored  # 32-bit indices and the transpose
+        held = 16 * shape.stored  # 32-bit indices and the transpose
     thinned = 16 * kept + 8 * kept * 2
-    layers = nodes * (2 * entry * sum(recipe.hidden) + 8 * recipe.dim)  # input of each norm, and its output
-    widest = max(widths)
-    backward = 2 * nodes * widest * entry + nodes * widest * 4
-    targets = 2 * 4 * nodes * recipe.dim
-    loss = 3 * entry * nodes * recipe.dim
-    return max(read, held + thinned + layers + max(backward, loss) + targets + _weights(shape, recipe)) + _OVERHEAD
+    layers = nodes * (2 * entry * sum(hidden) + 8 * dim)  # input of each norm, and its output
+    backward = nodes * max(widths[1:]) * (2 * entry + 4)
+    targets = 2 * 4 * nodes * dim
+    loss = 3 * entry * nodes * dim
+    return held + thinned + layers + max(backward, loss) + targets + _weights(widths)
 
 
 def _features(shape: Shape) -> int:
     return 4 * shape.nodes * shape.features if shape.stored is None else 12 * shape.stored + 8 * shape.nodes
 
 
-def _weights(shape: Shape, recipe: Recipe) -> int:
-    sizes = [shape.features, *recipe.hidden, recipe.dim]
+def _weights(sizes: list[int]) -> int:
     parameters = sum(a * b + 3 * b + 1 for a, b in pairwise(sizes))
     return 4 * 5 * parameters  # itself, gradient, two moments, and one in transit
 
@@ -115,6 +133,7 @@ def step_seconds(shape: Shape, settings: Settings, device: torch.device | str = 
     Features per node, stored entries per node, degree and widths are those of the real graph. A part of the cost, that
     of the weights, does not grow with the nodes: the last two sizes tell which.
     """
+    shape = trained_on(shape, settings)
     deadline = time.perf_counter() + CALIBRATION_SECONDS
     nodes, smaller, before = min(shape.nodes, 1024), 0, 0.0
     _timed(min(shape.nodes, 256), shape, settings, 1, device)  # loops are compiled or loaded

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sgcl import kernels
-from sgcl.kernels import centred_unit_rows, rows_product
+from sgcl.kernels import SparseMatrix, centred_unit_rows, rows_product
 
 
 def inferential_predictor(target: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -69,6 +69,31 @@ def spread(embeddings: Tensor) -> float:
         squares += rows.square().sum().item()
     count = len(embeddings)
     return math.sqrt(max(squares / count - (total / count).square().sum().item(), 0.0))
+
+
+def diffused(rows: Tensor, adjacency: SparseMatrix, share: float, hops: int = 10) -> Tensor:
+    r"""Rows averaged over the graph, near nodes counting most: :math:`\sum_k s (1-s)^k \hat A^k` ``rows``.
+
+    ``rows`` ``[N, d]``; ``share`` is s, in (0, 1], what a node keeps for itself; the sum ends after ``hops`` terms, the
+    last of which gets all that is left (personalised PageRank, Gasteiger et al. 2019).
+    """
+    spread_out = rows
+    for _ in range(hops):
+        spread_out = (adjacency @ spread_out).mul_(1 - share).add_(rows, alpha=share)
+    return spread_out
+
+
+def half_whitening(rows: Tensor) -> Tensor:
+    r"""The symmetric map ``[d, d]`` that takes square roots of the deviations of ``rows`` along their principal axes.
+
+    For rows ``[N, d]`` of mean 0 with covariance C this is :math:`C^{-1/4}`, up to a factor: directions that vary
+    little are heard, without being as loud as those that vary most. Axes without any deviation are left out.
+    """
+    values, axes = torch.linalg.eigh(rows_product(rows, rows).double())
+    used = values > 1e-12 * values[-1].clamp(min=0)
+    scale = torch.where(used, values.clamp(min=1e-300) / values[-1].clamp(min=1e-300), 1.0).pow(-0.25) * used
+    whitening: Tensor = ((axes * scale) @ axes.T).to(rows.dtype)
+    return whitening
 
 
 def alignment(embeddings: Tensor, edge_index: Tensor) -> float:

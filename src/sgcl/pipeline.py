@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sgcl.data import Source, open_source
 from sgcl.encoders import GCNEncoder, Precision
@@ -23,6 +23,7 @@ from sgcl.graph import View
 from sgcl.log import log
 from sgcl.methods import Method, method_named
 from sgcl.recipes import Recipe, recipe_for
+from sgcl.stopping import StopRule
 from sgcl.store import read_json, read_tensors, replacing, write_json, write_tensors
 from sgcl.training import Step, TrainConfig, Training, train
 
@@ -44,12 +45,14 @@ class Settings:
         recipe: its values.
         seed: of initial weights and augmentations.
         precision: ``"fp32"`` or ``"bf16"``, see :class:`sgcl.encoders.GCNEncoder`.
+        early_stop: end before the recipe's steps when label-free signals say so (:mod:`sgcl.stopping`).
     """
 
     method: str = "sgcl"
     recipe: Recipe = field(default_factory=Recipe)
     seed: int = 0
     precision: Precision = "fp32"
+    early_stop: bool = False
 
     def __post_init__(self) -> None:
         method_named(self.method)
@@ -59,6 +62,14 @@ class Settings:
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
+
+    def as_key(self) -> dict[str, Any]:
+        """Plain values without switches that are off: those of results made before there were such switches."""
+        values = asdict(self)
+        for place, name in ((values, "early_stop"), (values["recipe"], "minimise")):
+            if not place[name]:
+                del place[name]
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:
@@ -72,27 +83,30 @@ class Settings:
             recipe["hidden"] = tuple(recipe["hidden"])
             if unknown := set(recipe) - {one.name for one in fields(Recipe)}:
                 raise InputError(f"settings: unknown {', '.join(sorted(unknown))}; written by a newer version?")
-            return cls(values["method"], Recipe(**recipe), values["seed"], values["precision"])
+            stop = bool(values.get("early_stop", False))
+            return cls(values["method"], Recipe(**recipe), values["seed"], values["precision"], stop)
         except (KeyError, TypeError) as error:
             raise InputError(f"settings: cannot be used ({type(error).__name__}: {error})") from None
 
 
 def build(settings: Settings, in_channels: int, encoder: nn.Module | None = None) -> Method:
     """The method that ``settings`` describe, with fresh weights from torch's global generator, or with ``encoder``."""
-    recipe = settings.recipe
+    recipe, method = settings.recipe, method_named(settings.method)
+    sizes, more = method.plan(in_channels, recipe.hidden, recipe.dim)
     if encoder is None:
         encoder = GCNEncoder(
-            [in_channels, *recipe.hidden, recipe.dim],
+            sizes,
             recipe.norm,  # type: ignore[arg-type]  # checked by the encoder
             recipe.weight_standardization,
             settings.precision,
         )
-    return method_named(settings.method)(encoder, recipe.edge_drop, recipe.feature_drop)
+    return method(encoder, recipe.edge_drop, recipe.feature_drop, recipe.minimise, **more)
 
 
-def train_config(recipe: Recipe) -> TrainConfig:
+def train_config(recipe: Recipe, early_stop: bool = False) -> TrainConfig:
     """The part of a recipe that training knows."""
-    return TrainConfig(recipe.steps, recipe.lr, recipe.weight_decay, recipe.warmup)
+    stop = StopRule() if early_stop else None
+    return TrainConfig(recipe.steps, recipe.lr, recipe.weight_decay, recipe.warmup, stop=stop)
 
 
 def probe_config(recipe: Recipe) -> ProbeConfig:
@@ -118,15 +132,18 @@ def pick_precision(name: str, device: torch.device) -> Precision:
     return "bf16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "fp32"
 
 
-def stepper(graph: Any, precision: str = "auto", seed: int = 0, device: str = "auto") -> Callable[[], Step]:
-    """A function that does one whole training step of the default recipe of ``graph`` each time it is called."""
+def stepper(
+    graph: Any, precision: str = "auto", seed: int = 0, device: str = "auto", method: str = "sgcl"
+) -> Callable[[], Step]:
+    """A function that does one whole training step of the recipe of ``graph`` each time it is called."""
     source, where = open_source(graph), pick_device(device)
-    settings = Settings(recipe=recipe_for(source.name), seed=seed, precision=pick_precision(precision, where))
+    precise = pick_precision(precision, where)
+    settings = Settings(method, recipe_for(source.name, method=method), seed, precise)
     view = View.of(source.data).to(where)
     torch.manual_seed(seed)
-    method = build(settings, view.features.shape[1]).to(where)
+    built = build(settings, view.features.shape[1]).to(where)
     config = replace(train_config(settings.recipe), steps=10**9, warmup=settings.recipe.warmup)
-    return iter(train(method, view, config)).__next__
+    return iter(train(built, view, config)).__next__
 
 
 def pick_device(name: str) -> torch.device:
@@ -180,6 +197,8 @@ class Run:
             raise InputError(f"checkpoint_every: must be at least 1, got {self.checkpoint_every!r}")
         self.history: list[dict[str, Any]] = []
         self.finished = False
+        self.stopped: str | None = None
+        """Why training ended before the last step, if it did."""
         self.method: Method
         self.device_: torch.device
 
@@ -196,11 +215,11 @@ class Run:
             TrainingStopped: see :class:`sgcl.training.Training`.
         """
         self.device_ = device = pick_device(self.device)
-        view = View.of(self.source.data).to(device)
+        self._view = view = View.of(self.source.data).to(device)
         with seeded(self.settings.seed):
             encoder = copy.deepcopy(self.encoder) if self.encoder is not None else None
             self.method = build(self.settings, view.features.shape[1], encoder).to(device)
-            training = train(self.method, view, train_config(self.settings.recipe))
+            training = train(self.method, view, train_config(self.settings.recipe, self.settings.early_stop))
             if resume and self._restore():
                 return self
             self._continue(training, resume)
@@ -220,14 +239,21 @@ class Run:
                 if metrics:
                     metrics.write(json.dumps(self.history[-1]) + "\n")
                     metrics.flush()
-            stopping = should_stop() and step.step < training.config.steps
+            stopping = should_stop() and step.step < training.config.steps and not training.stopped
             if self.folder and (stopping or step.step % self.checkpoint_every == 0):
                 training.save(self.folder / CHECKPOINT, self._identity())
             if stopping:
                 return
         if self.folder:  # the last checkpoint stays until the outputs are written, see finish
             training.save(self.folder / CHECKPOINT, self._identity())
+        self.stopped = training.stopped
+        self.method.settle(self._view)
         self.finished = True
+
+    def embeddings(self) -> Tensor:
+        """Embeddings ``[N, d]`` of the graph by the weights of now, on the CPU; may be asked for between steps."""
+        self.method.settle(self._view)
+        return self.method.embed(self._view).float().cpu()
 
     def save(self, folder: Path) -> None:
         """Write the model: weights, the settings that rebuild it, and the records."""

@@ -12,7 +12,7 @@ from sgcl.errors import InputError
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a run of SGCL on one graph is made of.
+    """What a run on one graph is made of.
 
     Attributes:
         hidden: sizes of the layers before the last.
@@ -22,10 +22,11 @@ class Recipe:
         feature_drop: share of feature columns dropped per view.
         lr: peak learning rate.
         weight_decay: of AdamW.
-        steps: number of updates; a tenth of them is warm-up.
+        steps: number of updates, at the most where training may stop early; a tenth of them is warm-up.
         probe_lr: learning rate of the linear probe.
         probe_decay: its decay; ``None`` chooses from the grid on validation nodes.
         probe_batch: its batch size; ``None`` is all nodes at once.
+        minimise: see :class:`sgcl.methods.SGCL`.
     """
 
     hidden: tuple[int, ...] = (512,)
@@ -40,6 +41,7 @@ class Recipe:
     probe_lr: float = 0.05
     probe_decay: float | None = None
     probe_batch: int | None = None
+    minimise: bool = False
 
     @property
     def warmup(self) -> int:
@@ -70,18 +72,25 @@ SHORT: dict[str, Recipe] = {  # the paper's model and drop rates; fewer steps, a
     "products": replace(PAPER["products"], steps=1000),
 }
 
+DUO = Recipe((512,), 512, edge_drop=0.8, feature_drop=0.0, lr=1e-3, steps=400)
+"""For every graph, known or not."""
+
 SCHEDULES = {"short": SHORT, "paper": PAPER}
 
 
-def recipe_for(graph: str, schedule: str = "short") -> Recipe:
-    """The recipe of a data set, or the default one for any other graph.
+def recipe_for(graph: str, schedule: str = "short", method: str = "sgcl") -> Recipe:
+    """The recipe of a data set, or the default one for any other graph; judged as the data set's own probe says.
 
     Raises:
-        InputError: the schedule is unknown, or the paper has none for this graph.
+        InputError: the schedule is unknown, or the paper has none for this graph or method.
     """
     if schedule not in SCHEDULES:
         raise InputError(f"schedule: must be one of {', '.join(SCHEDULES)}, got {schedule!r}")
     recipes = SCHEDULES[schedule]
-    if graph not in recipes and schedule == "paper":
-        raise InputError(f"schedule: the paper has no settings for {graph!r}, only for {', '.join(PAPER)}; use 'short'")
-    return recipes.get(graph, Recipe())
+    if schedule == "paper" and (graph not in recipes or method != "sgcl"):
+        what, known = (f"{graph!r}", ", ".join(PAPER)) if method == "sgcl" else (f"the method {method!r}", "'sgcl'")
+        raise InputError(f"schedule: the paper has no settings for {what}, only for {known}; use 'short'")
+    found = recipes.get(graph, Recipe())
+    if method != "duo":
+        return found
+    return replace(DUO, probe_lr=found.probe_lr, probe_decay=found.probe_decay, probe_batch=found.probe_batch)

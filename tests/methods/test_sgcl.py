@@ -202,3 +202,19 @@ def test_a_view_of_other_nodes_is_refused(tiny_graph, block_graph):
     method.prepare([View.of(tiny_graph)])
     with pytest.raises(InputError, match="the view has 2 nodes and no n_id, but targets are kept for 6"):
         method.loss(View(tiny_graph.x[:2], torch.tensor([[0], [1]])))
+
+
+def test_minimised_similarity_is_the_other_sign_of_the_same_gradient(block_graph):
+    torch.manual_seed(0)
+    encoder = GCNEncoder([32, 8])
+    gradients, losses = [], []
+    for minimise in (False, True):
+        method = SGCL(copy.deepcopy(encoder), minimise=minimise)
+        view = View.of(block_graph)
+        method.prepare([view])
+        loss = method.loss(view)
+        loss.backward()
+        losses.append(loss.item())
+        gradients.append([parameter.grad for parameter in method.parameters()])
+    assert sum(losses) == pytest.approx(2)
+    torch.testing.assert_close(gradients[0], [-one for one in gradients[1]])

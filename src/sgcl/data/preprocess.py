@@ -13,6 +13,9 @@ from torch import Tensor
 from sgcl.errors import InputError
 from sgcl.kernels import build_csr
 
+EXACT = 2048
+"""Columns up to which singular vectors are computed exactly."""
+
 
 def csr_tensor(matrix: scipy.sparse.csr_matrix | scipy.sparse.csr_array) -> Tensor:
     """A SciPy CSR matrix in torch: float32 values, sorted int64 indices, repeated entries added up."""
@@ -61,15 +64,43 @@ def reduce_features(x: Tensor, columns: int = 256, seed: int = 0) -> Tensor:
     if width <= columns:
         return x.to_dense() if x.layout == torch.sparse_csr else x
     columns = min(columns, rows - 1)
-    if x.layout == torch.sparse_csr:
-        parts = (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy())
-        matrix = scipy.sparse.csr_matrix(parts, (rows, width))
-    else:
-        matrix = x.numpy()
+    matrix = _scipy(x) if x.layout == torch.sparse_csr else x.numpy()
     from sklearn.decomposition import TruncatedSVD
 
     reduced = TruncatedSVD(columns, random_state=seed).fit_transform(matrix)
     return torch.from_numpy(np.ascontiguousarray(reduced, dtype=np.float32))
+
+
+def unit_rows(x: Tensor) -> Tensor:
+    """Rows scaled to length 1, dense or CSR; rows of zeros stay."""
+    if x.layout != torch.sparse_csr:
+        return torch.nn.functional.normalize(x, dim=1)
+    values, counts = x.values(), x.crow_indices().diff()
+    rows = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    lengths = values.new_zeros(len(counts)).index_add_(0, rows, values.square()).sqrt_()
+    return _with_values(x, values / lengths.clamp_(min=1e-12)[rows])
+
+
+def leading_directions(x: Tensor, columns: int, seed: int = 0) -> Tensor:
+    """The right singular vectors ``[F, columns]`` of ``x`` (``[N, F]``, dense or CSR) of the largest singular values.
+
+    Exact where F is at most :data:`EXACT`, randomised beyond. Where ``x`` has fewer directions, the rest is 0.
+    """
+    rows, width = x.shape
+    columns = min(columns, width)
+    matrix = _scipy(x) if x.layout == torch.sparse_csr else x.numpy()
+    if width <= EXACT:
+        gram = matrix.T @ matrix
+        dense = gram.toarray() if scipy.sparse.issparse(gram) else gram
+        axes: Tensor = torch.linalg.eigh(torch.from_numpy(np.asarray(dense, dtype=np.float64))).eigenvectors
+        return axes.flip(1)[:, :columns].to(x.dtype).contiguous()
+    from sklearn.decomposition import TruncatedSVD
+
+    found = min(columns, rows)
+    parts = TruncatedSVD(found, random_state=seed).fit(matrix).components_
+    directions = torch.zeros(width, columns, dtype=x.dtype)
+    directions[:, :found] = torch.from_numpy(parts.T)
+    return directions
 
 
 def symmetrise(edge_index: Tensor, num_nodes: int) -> Tensor:
@@ -108,6 +139,11 @@ def _pairs(key: np.ndarray, num_nodes: int) -> Tensor:
     np.multiply(edge_index[1], num_nodes, out=edge_index[0])
     np.subtract(key, edge_index[0], out=edge_index[0])
     return torch.from_numpy(edge_index)
+
+
+def _scipy(x: Tensor) -> scipy.sparse.csr_matrix:
+    """A CSR tensor in SciPy, sharing memory."""
+    return scipy.sparse.csr_matrix((x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy()), x.shape)
 
 
 def _with_values(x: Tensor, values: Tensor) -> Tensor:

@@ -1,15 +1,14 @@
 """The methods, by the name that the command line uses."""
 
-from collections.abc import Callable
-
 from sgcl.errors import InputError
 from sgcl.methods.base import Method
+from sgcl.methods.duo import Duo
 from sgcl.methods.sgcl import SGCL
 
-METHODS: dict[str, Callable[..., Method]] = {"sgcl": SGCL}
+METHODS: dict[str, type[SGCL]] = {"duo": Duo, "sgcl": SGCL}
 
 
-def method_named(name: str) -> Callable[..., Method]:
+def method_named(name: str) -> type[SGCL]:
     """The class of a method.
 
     Raises:
@@ -20,4 +19,4 @@ def method_named(name: str) -> Callable[..., Method]:
     return METHODS[name]
 
 
-__all__ = ["METHODS", "SGCL", "Method", "method_named"]
+__all__ = ["METHODS", "SGCL", "Duo", "Method", "method_named"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -42,6 +42,18 @@ class Method(nn.Module, ABC):
 
     def prepare(self, batches: Iterable[Any]) -> None:
         """What precedes the first step, given views that together cover all nodes; nothing unless needed."""
+
+    def settle(self, graph: View | Data) -> None:
+        """What embeddings need to know of the whole plain graph once training pauses; nothing unless needed."""
+
+    def represented(self, graph: View | Data) -> Tensor:
+        """The part of the embeddings ``[N, d]`` that training changes, for signals of whether it still does."""
+        return self.embed(graph)
+
+    @staticmethod
+    def plan(features: int, hidden: Sequence[int], dim: int) -> tuple[list[int], dict[str, Any]]:
+        """For embeddings of ``dim`` columns: sizes of the encoder to train, and arguments of the constructor."""
+        return [features, *hidden, dim], {}
 
     @torch.no_grad()
     def embed(self, graph: View | Data) -> Tensor:

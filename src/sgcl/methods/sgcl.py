@@ -28,11 +28,14 @@ class SGCL(Method):
         encoder: any module ``(x, edge_index) -> [N, d]``.
         edge_drop: share of ordered pairs dropped (Eq. 8).
         feature_drop: share of feature columns dropped (Eq. 9).
+        minimise: push prediction and target apart instead of together; the paper says that both work.
     """
 
-    def __init__(self, encoder: nn.Module, edge_drop: float = 0.5, feature_drop: float = 0.2) -> None:
+    def __init__(
+        self, encoder: nn.Module, edge_drop: float = 0.5, feature_drop: float = 0.2, minimise: bool = False
+    ) -> None:
         super().__init__(encoder)
-        self.edge_drop, self.feature_drop = edge_drop, feature_drop
+        self.edge_drop, self.feature_drop, self.minimise = edge_drop, feature_drop, minimise
         self._thin = Compose([DropEdges(edge_drop), DropFeatures(feature_drop)])
         self.register_buffer("targets", None)
         self.targets: Tensor | None
@@ -45,23 +48,37 @@ class SGCL(Method):
     def loss(self, view: View) -> Tensor:
         """Lines 5-7: the distance between prediction and target, in [0, 2]."""
         target = self._targets_of(view)
-        dtype = torch.bfloat16 if getattr(self.encoder, "precision", None) == "bf16" else target.dtype
+        dtype = torch.bfloat16 if getattr(self.learner, "precision", None) == "bf16" else target.dtype
         predictor = inferential_predictor(target, dtype)  # Eqs. 10-11
-        prediction = product(encode(self.encoder, view, dtype), predictor, dtype)  # Eq. 12
-        return cosine_distance(prediction, target)  # Eq. 13
+        prediction = product(encode(self.learner, view, dtype), predictor, dtype)  # Eq. 12
+        distance = cosine_distance(prediction, target)  # Eq. 13
+        return 2 - distance if self.minimise else distance
 
     @torch.no_grad()
     def update(self, view: View) -> None:
         """Line 9: targets for the next step, from the same view and the updated weights."""
         # Paper: silent on the mode. Official code: evaluation. Ours: evaluation, see docs/fidelity.md.
-        self._store(view, self.embed(view))
+        self._store(view, self._evaluated(view))
 
     @torch.no_grad()
     def prepare(self, batches: Iterable[View]) -> None:
         """Lines 1-2: targets of the untrained encoder, in training mode, which also sets its running statistics."""
         self.targets = None
         for view in batches:
-            self._store(view, encode(self.encoder.train(), view))
+            self._store(view, encode(self.learner.train(), view))
+
+    @property
+    def learner(self) -> nn.Module:
+        """What the loss trains, and what makes the targets."""
+        return self.encoder
+
+    @torch.no_grad()
+    def _evaluated(self, view: View) -> Tensor:
+        """What the learner makes of a view in evaluation mode; the mode before is restored."""
+        mode = self.learner.training
+        made = encode(self.learner.eval(), view)
+        self.learner.train(mode)
+        return made
 
     def monitored(self) -> Tensor:
         """The current targets."""
