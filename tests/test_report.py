@@ -4,7 +4,15 @@ import pytest
 
 from sgcl.errors import InputError
 from sgcl.recipes import SHORT, Recipe
-from sgcl.report import PAPER_ACCURACY, embed_table, precision_table, results_table, update_readme, with_tables
+from sgcl.report import (
+    PAPER_ACCURACY,
+    default_table,
+    embed_table,
+    precision_table,
+    results_table,
+    update_readme,
+    with_tables,
+)
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
@@ -103,6 +111,42 @@ def test_precisions_are_never_pooled_but_paired():
     assert len(rows(precision_table(RECORDS))) == 2
 
 
+def duo(seed, per_split, second, **changes):
+    settings = {"recipe": {"steps": 400, "dim": 512}, "early_stop": True}
+    return trained(
+        seed, per_split, second, method="duo", settings=settings, training_seconds=10.0 + seed,
+        checkpoints={"every": 20, "validation_accuracy": {str(100 + 50 * seed): 95.0}}, **changes,
+    )  # fmt: skip
+
+
+def test_the_default_is_paired_with_the_papers_method_and_with_what_costs_no_training():
+    records = [
+        *RECORDS,
+        free("side by side", [94.0, 94.0]),
+        duo(0, [95.0, 95.0], [95.0, 97.0]),
+        duo(1, [95.0, 97.0], [96.0, 97.0]),
+        {**duo(2, [99.0, 99.0], [99.0, 99.0]), "settings": {"recipe": {"steps": 400}}},  # not stopped without labels
+    ]
+    header, _, first, second = rows(default_table(records))
+    # Seeds averaged: duo 95, 96; sgcl 93, 95: differences 2, 1, standard error sqrt(0.5 / 2) = 0.5; free 1, 2.
+    assert dict(zip(header, first, strict=True)) == {
+        "graph": "photo",
+        "judge": "linear probe",
+        "duo": "95.50 ± 0.87",
+        "more than sgcl": "+1.50 ± 1.00",
+        "more than side by side": "+1.50 ± 1.00",
+        "columns": "512",
+        "steps": "100-150",
+        "training, s": "10",
+        "seeds × splits": "2 × 2",
+        "command": "`sgcl bench photo`",
+    }
+    # 95.5, 97 against 93.5, 94.5: 2, 2.5; against 95, 95: 0.5, 2.
+    assert second[1:5] == ["logistic regression", "96.25 ± 0.83", "+2.25 ± 0.50", "+1.25 ± 1.50"]
+    assert rows(default_table(records[:3] + records[-3:]))[2][3] == "-"
+    assert rows(results_table(records)) == rows(results_table([*RECORDS, free("side by side", [94.0, 94.0])]))
+
+
 def test_a_seed_counts_once_the_later_record():
     again = trained(1, [92.0, 94.0], [93.0, 93.0])
     assert rows(results_table([*RECORDS, again]))[2][3] == "93.00 ± 1.00"
@@ -133,12 +177,13 @@ def test_readme_is_updated_from_a_folder_of_results(tmp_path):
     readme = tmp_path / "README.md"
     for name, part in (("a", RECORDS[:2]), ("b", RECORDS[2:])):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in part))
-    second = "<!-- precision: begin -->", "<!-- precision: end -->"
-    text = "\n".join(["a", BEGIN, END, "b", *second, "c\n"])
+    second, third = ((f"<!-- {name}: begin -->", f"<!-- {name}: end -->") for name in ("precision", "default"))
+    text = "\n".join(["a", BEGIN, END, "b", *second, *third, "c\n"])
     readme.write_text(text, encoding="utf-8")
     update_readme(tmp_path, readme)
-    tables = results_table(RECORDS), precision_table(RECORDS)
-    wanted = "\n".join(["a", BEGIN, tables[0], END, "b", second[0], tables[1], second[1], "c\n"])
+    tables = results_table(RECORDS), precision_table(RECORDS), default_table(RECORDS)
+    parts = [BEGIN, tables[0], END, "b", second[0], tables[1], second[1], third[0], tables[2], third[1]]
+    wanted = "\n".join(["a", *parts, "c\n"])
     assert readme.read_text(encoding="utf-8") == wanted == with_tables(text, RECORDS)
 
 

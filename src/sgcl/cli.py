@@ -120,6 +120,7 @@ Examples:
 @click.option("--feature-drop", type=float, help="Share of feature columns dropped per view.  [default: the recipe's]")
 @click.option("--lr", type=float, help="Peak learning rate.  [default: the recipe's]")
 @click.option("--weight-decay", type=float, help="Decay of AdamW.  [default: the recipe's]")
+@click.option("--minimise", is_flag=True, help="Push predictions and targets apart instead of together.")
 @click.option("--schedule", default="short", show_default=True, help="short, or paper for the published 10,000 steps.")
 @click.option("--directed", is_flag=True, help="Keep the directions of an own graph's edges.")
 @click.option("--checkpoint-every", type=int, default=100, show_default=True, help="Steps between checkpoints.")

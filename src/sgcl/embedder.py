@@ -38,6 +38,7 @@ class NodeEmbedder:
         lr: peak learning rate.
         weight_decay: of AdamW.
         hidden: sizes of the layers before the last.
+        minimise: push predictions and targets apart instead of together.
         schedule: ``"short"``, or ``"paper"`` for the published number of steps.
         encoder: any module ``(x, edge_index) -> [N, d]`` instead of the graph convolutions; copied before training.
             With ``"duo"`` it reads features reduced to its ``in_channels`` and makes a part of the columns.
@@ -64,6 +65,7 @@ class NodeEmbedder:
         lr: float | None = None,
         weight_decay: float | None = None,
         hidden: tuple[int, ...] | None = None,
+        minimise: bool = False,
         schedule: str = "short",
         encoder: nn.Module | None = None,
         directed: bool = False,
@@ -77,7 +79,7 @@ class NodeEmbedder:
             lr,
             weight_decay,
         )
-        self.hidden, self.schedule, self.encoder = hidden, schedule, encoder
+        self.hidden, self.minimise, self.schedule, self.encoder = hidden, minimise, schedule, encoder
         self.directed, self.device, self.precision = directed, device, precision
 
     def settings_for(self, graph_name: str) -> Settings:
@@ -96,6 +98,7 @@ class NodeEmbedder:
             "lr": self.lr,
             "weight_decay": self.weight_decay,
             "hidden": None if self.hidden is None else tuple(self.hidden),
+            "minimise": self.minimise or None,
         }
         if self.dim is not None and self.dim < 1:
             raise InputError(f"dim: must be at least 1, got {self.dim!r}")
@@ -208,7 +211,7 @@ class NodeEmbedder:
         embedder = cls(
             settings.method, recipe.dim, recipe.steps, settings.seed, edge_drop=recipe.edge_drop,
             feature_drop=recipe.feature_drop, lr=recipe.lr, weight_decay=recipe.weight_decay, hidden=recipe.hidden,
-            encoder=encoder, device=device, precision=settings.precision,
+            minimise=recipe.minimise, encoder=encoder, device=device, precision=settings.precision,
         )  # fmt: skip
         weights, _ = read_tensors(folder / WEIGHTS)
         embedder.method_ = build(settings, columns, encoder)
