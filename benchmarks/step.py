@@ -151,7 +151,7 @@ def _ready(view: View) -> View:
 
 def estimated(name: str, kind: str, milliseconds: float, mib: float) -> dict[str, float]:
     """What ``sgcl estimate`` says beforehand, and by how much that is off."""
-    command = ["sgcl", "estimate", name, "--precision", kind, "--json"]
+    command = ["sgcl", "estimate", name, "--method", "sgcl", "--precision", kind, "--json"]
     found = json.loads(subprocess.check_output(command, text=True))
     said, memory = 1000 * found["step_seconds"], found["memory"] / 2**20
     return {

@@ -22,6 +22,9 @@ CALIBRATION_SECONDS = 2.0
 _OVERHEAD = 60 << 20
 """Bytes that libraries set aside whatever the graph: thread pools, packed matrices, compiled loops."""
 
+_DECOMPOSITION = 40 << 20
+"""Bytes that reducing features and whitening set aside."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -87,8 +90,8 @@ def peak_memory(shape: Shape, settings: Settings) -> int:
     reduced = _features(seen)
     reducing = 2 * _features(shape) + 2 * reduced  # unit rows, their product
     averaged = 8 * shape.pairs + 5 * 4 * nodes * recipe.dim  # both halves, two hops of them, the result
-    step = _training(seen, settings, widths) + 4 * nodes * widths[-1]
-    return max(read, graph + reduced + max(reducing, step, averaged)) + _OVERHEAD
+    step = _training(seen, settings, widths)
+    return max(read, graph + reduced + max(reducing, step, averaged)) + _OVERHEAD + _DECOMPOSITION
 
 
 def trained_on(shape: Shape, settings: Settings) -> Shape:

@@ -102,6 +102,6 @@ def alignment(embeddings: Tensor, edge_index: Tensor) -> float:
         return 0.0
     rows = F.normalize(embeddings.detach(), dim=1)
     total = 0.0
-    for block in edge_index.split(1 << 18, dim=1):
+    for block in edge_index.split(max(1, (1 << 22) // rows.shape[1]), dim=1):  # 16 MiB of rows
         total += (rows[block[0]] * rows[block[1]]).sum(dim=1).double().sum().item()
     return total / edge_index.shape[1]

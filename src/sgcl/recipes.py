@@ -1,6 +1,6 @@
 """Settings per data set: the paper's, and ours with fewer steps. Plain data.
 
-Values were tuned on validation accuracy over splits 101-105 only, which no figure uses.
+Values were tuned on validation nodes of splits 101-120 only, which no figure uses.
 """
 
 from __future__ import annotations

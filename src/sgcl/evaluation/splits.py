@@ -16,7 +16,7 @@ from sgcl.errors import InputError
 TEST_SEEDS = range(1, 21)
 """Seeds of the 20 random splits that published figures use."""
 
-TUNING_SEEDS = range(101, 106)
+TUNING_SEEDS = range(101, 121)
 """Seeds of the splits that recipes are tuned on."""
 
 CHECK_SEEDS = range(201, 221)

@@ -71,20 +71,26 @@ class TwoHalves(ViewEncoder):
     def encode(self, view: View, made: torch.dtype | None = None) -> Tensor:
         """Embeddings ``[N, d + own_columns]`` of a view of the features as they come."""
         read = self.read(view)
-        learned = encode(self.core, read)
-        learned = F.normalize((learned - self.learned_centre) @ self.whitening, dim=1)
+        learned = _to_length((encode(self.core, read) - self.learned_centre) @ self.whitening)
         assert isinstance(read.features, Tensor)
-        share, own = float(self.share), read.features[:, : self.own_columns]
-        both = diffused(torch.cat([learned, own], dim=1), read.adjacency, share)
-        learned, own = both.split([learned.shape[1], own.shape[1]], dim=1)
-        parts = [F.normalize(learned, dim=1), F.normalize(own, dim=1).mul_(share / (1 - share))]
-        return torch.cat(parts, dim=1).to(made or view.dtype)
+        share, width = float(self.share), learned.shape[1]
+        both = torch.cat([learned, read.features[:, : self.own_columns]], dim=1)
+        del learned
+        both = diffused(both, read.adjacency, share)
+        _to_length(both[:, :width])
+        _to_length(both[:, width:], share / (1 - share))
+        return both.to(made or view.dtype)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         for name in self._buffers:
             if (saved := state_dict.get(prefix + name)) is not None:
                 setattr(self, name, torch.empty_like(saved, device=next(self.core.parameters()).device))
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _to_length(rows: Tensor, length: float = 1.0) -> Tensor:
+    """Scale rows in place; rows of zeros stay."""
+    return rows.mul_(length / rows.norm(dim=1, keepdim=True).clamp_(min=1e-12))
 
 
 class Duo(SGCL):
