@@ -162,6 +162,7 @@ GRAPHS = [
     ({"x": np.ones((1, 4)), "edge_index": np.array([[0], [0]])}, "graph: has one node"),
     ({"x": None}, "graph: has no features"),
     ({"x": np.array([["a"], ["b"], ["c"]])}, "features: must be numbers"),
+    ({"x": np.ones((3, 2))}, "duo: the features, each row scaled to length 1, are the same for every node"),
     ({"y": np.array([0, 1])}, r"labels: need one per node, got shape \[2\] for 3 nodes"),
 ]
 

@@ -89,7 +89,7 @@ def peak_memory(shape: Shape, settings: Settings) -> int:
         return max(read, graph + _training(seen, settings, widths)) + _OVERHEAD
     reduced = _features(seen)
     reducing = 2 * _features(shape) + 2 * reduced  # unit rows, their product
-    averaged = 8 * shape.pairs + 5 * 4 * nodes * recipe.dim  # both halves, two hops of them, the result
+    averaged = 8 * shape.pairs + _features(shape) + 2 * reduced + 16 * nodes * recipe.dim  # halves, hops, and result
     step = _training(seen, settings, widths)
     return max(read, graph + reduced + max(reducing, step, averaged)) + _OVERHEAD + _DECOMPOSITION
 

@@ -6,11 +6,11 @@ import copy
 import json
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor, nn
@@ -223,16 +223,15 @@ class Run:
             if resume and self._restore():
                 return self
             self._continue(training, resume)
-            metrics = self._open_metrics()
-            try:
-                self._loop(training, metrics, on_step, should_stop)
-            finally:
-                if metrics:
-                    metrics.close()
+            with ExitStack() as files:
+                self._loop(training, files, on_step, should_stop)
         return self
 
-    def _loop(self, training: Training, metrics: Any, on_step: Any, should_stop: Callable[[], bool]) -> None:
+    def _loop(self, training: Training, files: ExitStack, on_step: Any, should_stop: Callable[[], bool]) -> None:
+        metrics: Any = None
         for step in training:
+            if self.folder and not metrics:  # not before: a graph that cannot be used leaves no folder behind
+                metrics = files.enter_context(self._open_metrics(self.folder))
             on_step(step)
             if step.effective_rank is not None:
                 self.history.append(step.record())
@@ -314,14 +313,12 @@ class Run:
         log.info("continuing after step %d", training.step)
         self.history = [record for record in read_metrics(self.folder / METRICS) if record["step"] <= training.step]
 
-    def _open_metrics(self) -> Any:
-        if not self.folder:
-            return None
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for left_behind in self.folder.glob(f".{CHECKPOINT}.*"):  # by a run that was killed while writing it
+    def _open_metrics(self, folder: Path) -> TextIO:
+        folder.mkdir(parents=True, exist_ok=True)
+        for left_behind in folder.glob(f".{CHECKPOINT}.*"):  # by a run that was killed while writing it
             left_behind.unlink()
-        self._write_metrics(self.folder)
-        return (self.folder / METRICS).open("a", encoding="utf-8")
+        self._write_metrics(folder)
+        return (folder / METRICS).open("a", encoding="utf-8")
 
     def _write_metrics(self, folder: Path) -> None:
         with replacing(folder / METRICS) as temporary:

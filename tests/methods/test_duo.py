@@ -101,8 +101,10 @@ def test_the_plan_gives_half_of_the_columns_to_the_features_as_far_as_they_reach
 
 def test_features_that_tell_no_nodes_apart_are_refused(tiny_graph):
     graph = tiny_graph.clone()
-    graph.x = torch.ones(6, 3)
-    with pytest.raises(InputError, match="duo: the features say the same of every node; give others"):
+    graph.x = torch.rand(6, 1).expand(6, 3).contiguous()
+    with pytest.raises(
+        InputError, match="duo: the features, each row scaled to length 1, are the same for every node; give more"
+    ):
         trained(graph)
 
 

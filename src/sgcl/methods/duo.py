@@ -56,8 +56,8 @@ class TwoHalves(ViewEncoder):
             own = F.normalize(rows @ self.directions - self.centre, dim=1)
             if not spread(own) > 1e-3 or float((rows @ self.directions - self.centre).abs().max()) < 1e-6:
                 raise InputError(
-                    "duo: the features say the same of every node; give others (node degrees, for one), or use "
-                    "method='sgcl' (--method sgcl)"
+                    "duo: the features, each row scaled to length 1, are the same for every node; give more columns "
+                    "(one-hot degrees, for one), or use method='sgcl' (--method sgcl)"
                 )
             self.share = torch.tensor(min(0.5, 1 - alignment(own, view.edge_index)), device=x.device)
         own = F.normalize(rows @ self.directions - self.centre, dim=1)
