@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,8 @@ def plain_stepper(name: str, seed: int = 0) -> Callable[[], None]:
 
 
 def make(kind: str, name: str) -> Callable[[], object]:
+    if kind == "duo":
+        return stepper(name, method="duo")
     return plain_stepper(name) if kind == "plain" else stepper(name, precision=kind)
 
 
@@ -169,12 +171,14 @@ def work(kind: str, name: str) -> None:
         print(_seconds(step), resident("VmHWM") - before, flush=True)
 
 
-def alternate(name: str, turns: int, untimed: int = 3) -> tuple[dict[str, float], dict[str, float]]:
+def alternate(
+    name: str, turns: int, untimed: int = 3, kinds: Sequence[str] = KINDS
+) -> tuple[dict[str, float], dict[str, float]]:
     """Median milliseconds and peak MiB of every kind, one step of each in turn, each in a process of its own."""
     command = [sys.executable, __file__, "--work"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
-    workers = {kind: subprocess.Popen([*command, kind, name], **pipes) for kind in KINDS}
-    answers: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
+    workers = {kind: subprocess.Popen([*command, kind, name], **pipes) for kind in kinds}
+    answers: dict[str, list[list[float]]] = {kind: [] for kind in kinds}
     for _ in range(turns + untimed):
         for kind, worker in workers.items():
             print("step", file=worker.stdin)

@@ -266,9 +266,9 @@ def parsed(path):
 KILLED = "synthetic:nodes=3000,edges=30000,features=64,classes=3"
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.slow)])
-def test_killed_at_random_moments_and_resumed_it_ends_with_the_same_bits(kills):
-    common = ["embed", KILLED, "--steps", "150", "--checkpoint-every", "7", "--no-evaluate"]
+@pytest.mark.parametrize("kills, steps", [(3, "150"), (2, "auto"), pytest.param(10, "auto", marks=pytest.mark.slow)])
+def test_killed_at_random_moments_and_resumed_it_ends_with_the_same_bits(kills, steps):
+    common = ["embed", KILLED, "--steps", steps, "--checkpoint-every", "7", "--no-evaluate"]
     whole = start([*common, "--out", "whole.npy", "--model", "whole"])
     assert whole.wait() == 0
     moments = np.random.default_rng()

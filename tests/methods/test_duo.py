@@ -111,3 +111,8 @@ def test_features_that_tell_no_nodes_apart_are_refused(tiny_graph):
 def test_two_halves_given_as_encoder_stay_what_they_are():
     halves = TwoHalves(GCNEncoder([3, 4]), 2)
     assert Duo(halves).encoder is halves
+
+
+def test_what_was_never_trained_does_not_embed(block_graph):
+    with pytest.raises(InputError, match="duo: nothing learned yet; train first, or load a model"):
+        Duo(GCNEncoder([32, 8])).embed(block_graph)

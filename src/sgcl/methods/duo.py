@@ -31,8 +31,8 @@ class TwoHalves(ViewEncoder):
     3. Both are averaged over the graph (:func:`sgcl.functional.diffused`) and scaled to unit rows; *own* weighs
        ``s / (1 - s)``, where ``s`` is the share that a node keeps for itself when it is averaged.
 
-    ``s`` is 1/2 at most, and less where linked nodes look alike: 1 minus the mean cosine of *own* over pairs. A graph
-    made from the features themselves says in its neighbourhoods whatever a node says alone.
+    ``s`` is 1/2 at most, and less where linked nodes look alike: 1 minus the mean cosine of *own* over pairs, but at
+    least 1/20. A graph made from the features themselves says in its neighbourhoods whatever a node says alone.
     """
 
     def __init__(self, core: nn.Module, own_columns: int = WIDEST) -> None:
@@ -41,7 +41,7 @@ class TwoHalves(ViewEncoder):
         self.directions: Tensor | None
         self.centre: Tensor
         self.share: Tensor
-        self.learned_centre: Tensor
+        self.learned_centre: Tensor | None
         self.whitening: Tensor
         for name in ("directions", "centre", "share", "learned_centre", "whitening"):
             self.register_buffer(name, None)
@@ -59,7 +59,8 @@ class TwoHalves(ViewEncoder):
                     "duo: the features, each row scaled to length 1, are the same for every node; give more columns "
                     "(one-hot degrees, for one), or use method='sgcl' (--method sgcl)"
                 )
-            self.share = torch.tensor(min(0.5, 1 - alignment(own, view.edge_index)), device=x.device)
+            alike = alignment(own, view.edge_index)
+            self.share = torch.tensor(min(0.5, max(0.05, 1 - alike)), device=x.device)
         own = F.normalize(rows @ self.directions - self.centre, dim=1)
         return view.replace(x=own, feature_mask=None)
 
@@ -69,7 +70,13 @@ class TwoHalves(ViewEncoder):
         self.whitening = half_whitening(learned - self.learned_centre)
 
     def encode(self, view: View, made: torch.dtype | None = None) -> Tensor:
-        """Embeddings ``[N, d + own_columns]`` of a view of the features as they come."""
+        """Embeddings ``[N, d + own_columns]`` of a view of the features as they come.
+
+        Raises:
+            InputError: nothing has been learned that could be settled on.
+        """
+        if self.directions is None or self.learned_centre is None:
+            raise InputError("duo: nothing learned yet; train first, or load a model that was saved after training")
         read = self.read(view)
         learned = _to_length((encode(self.core, read) - self.learned_centre) @ self.whitening)
         assert isinstance(read.features, Tensor)
