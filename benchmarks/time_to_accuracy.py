@@ -5,7 +5,7 @@ times the median step, all kinds timed in one run by turns (``benchmarks/step.py
 step's accuracies are the engine's in float32. What costs no training is ready after the seconds that it took to make.
 An interrupted run goes on where it stopped, with the same command.
 
-    pip install matplotlib
+    pip install -c constraints.txt ".[viz]"
     python benchmarks/time_to_accuracy.py photo computers cs physics
 """
 
