@@ -10,7 +10,8 @@ from sgcl import bench
 from sgcl.bench import Bench
 from sgcl.data import open_source
 from sgcl.errors import InputError
-from sgcl.evaluation import linear_probe, logistic_regression, random_splits, splits_of
+from sgcl.evaluation import PROBES, linear_probe, logistic_regression, random_splits, splits_of
+from sgcl.evaluation.probe import LinearFit
 from sgcl.pipeline import Run, Settings, pick_device, pick_precision, probe_config
 from sgcl.recipes import Recipe
 from sgcl.store import read_results
@@ -106,6 +107,27 @@ def test_figures_are_those_of_the_parts_put_together_by_hand(first):
     assert trained["signals"]["loss"] == run.history[-1]["loss"]
     last = logistic_regression(run.method.embed(data), data.y, random_splits(data.y, range(201, 221)))
     assert trained["second_probe"]["per_split"] == last.per_split
+
+
+def test_what_stops_by_itself_is_judged_once(plan):
+    stopping = replace(plan, method="duo", seeds=1, early_stop=True)
+    record = list(stopping.run(GRAPH, Progress()))[-1]
+    assert (record["method"], record["probe"], record["stopped"]) == ("duo", "linear probe", None)
+    assert record["settings"]["early_stop"] and list(record["checkpoints"]["validation_accuracy"]) == ["5"]
+    assert {one["step"] for one in record["chosen"]} == {5}
+    assert record["command"].endswith("--method duo --seeds 1 --every 2 --early-stop")
+    watched = list(replace(stopping, early_stop=False).run(GRAPH, Progress()))[-1]
+    assert watched["key"] != record["key"] and len(watched["checkpoints"]["validation_accuracy"]) == 4
+
+
+def test_either_probe_serves_the_protocol(plan, monkeypatch):
+    asked = []
+    monkeypatch.setitem(bench.PROBES, "logistic", lambda config: asked.append(config) or LinearFit(config))
+    [*_, record] = replace(plan, seeds=1, probe="logistic").run(GRAPH, Progress())
+    assert asked == [probe_config(RECIPE)] and record["command"].endswith("--probe logistic")
+    [*_, other] = replace(plan, seeds=1).run(GRAPH, Progress())
+    assert other["key"] != record["key"] and other["per_split"] == record["per_split"]
+    assert PROBES["linear"](probe_config(RECIPE)).name == "linear probe"
 
 
 def test_a_second_run_trains_nothing_and_yields_the_same(done, first):

@@ -88,6 +88,17 @@ def test_precision_decides_the_result_and_is_kept(capsys):
     assert np.corrcoef(found["fp32"].ravel(), found["bf16"].ravel())[0, 1] > 0.99
 
 
+def test_a_run_that_stops_by_itself_says_when_and_why(capsys):
+    assert run("embed", "digits", "--no-evaluate") == 0
+    printed = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert re.search(r"stopped after step \d+ of 400: \d+% of nearest neighbours stayed since step \d+", printed), (
+        printed
+    )
+    assert run("embed", TINY, "--no-evaluate", "--steps", 60, "--minimise", "--model", "m", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["stopped"] is None and report["settings"]["recipe"]["minimise"]
+
+
 def test_quiet_prints_nothing(capsys):
     assert run("embed", TINY, "--steps", 2, "--quiet", "--no-evaluate") == 0
     printed = capsys.readouterr()

@@ -114,7 +114,7 @@ def test_precisions_are_never_pooled_but_paired():
 def duo(seed, per_split, second, **changes):
     settings = {"recipe": {"steps": 400, "dim": 512}, "early_stop": True}
     return trained(
-        seed, per_split, second, method="duo", settings=settings, training_seconds=10.0 + seed,
+        seed, per_split, second, method="duo", settings=settings,
         checkpoints={"every": 20, "validation_accuracy": {str(100 + 50 * seed): 95.0}}, **changes,
     )  # fmt: skip
 
@@ -137,7 +137,6 @@ def test_the_default_is_paired_with_the_papers_method_and_with_what_costs_no_tra
         "more than side by side": "+1.50 ± 1.00",
         "columns": "512",
         "steps": "100-150",
-        "training, s": "10",
         "seeds × splits": "2 × 2",
         "command": "`sgcl bench photo`",
     }

@@ -96,9 +96,10 @@ def peak_memory(shape: Shape, settings: Settings) -> int:
 
 def trained_on(shape: Shape, settings: Settings) -> Shape:
     """The shape of the graph that training sees: with reduced features where the method reduces them."""
-    (features, *_), _ = method_named(settings.method).plan(shape.features, settings.recipe.hidden, settings.recipe.dim)
-    if settings.method == "sgcl":
+    method = method_named(settings.method)
+    if not method.reduces_features:
         return shape
+    (features, *_), _ = method.plan(shape.features, settings.recipe.hidden, settings.recipe.dim)
     return replace(shape, features=features, stored=None)
 
 

@@ -96,7 +96,7 @@ def default_table(records: Sequence[dict[str, Any]]) -> str:
     A line per graph and judge. Gains are in points ± 2 standard errors, paired over splits, seeds averaged before.
     """
     header = [
-        "graph", "judge", "duo", "more than sgcl", "more than side by side", "columns", "steps", "training, s",
+        "graph", "judge", "duo", "more than sgcl", "more than side by side", "columns", "steps",
         "seeds × splits", "command",
     ]  # fmt: skip
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
@@ -123,7 +123,6 @@ def default_table(records: Sequence[dict[str, Any]]) -> str:
                 *(_gain(duo, [one["per_split"] for one in others]) for others in (theirs, costless)),
                 str(runs[0]["settings"]["recipe"]["dim"]),
                 "-".join(map(str, dict.fromkeys((steps[0], steps[-1])))),
-                f"{np.mean([one['training_seconds'] for one in runs]):.0f}",
                 f"{len(duo)} × {len(duo[0])}",
                 f"`{runs[0]['command']}`",
             ]

@@ -84,7 +84,7 @@ def nearest(embeddings: Tensor) -> Tensor:
     rows = rows[:: -(-len(rows) // SAMPLE)]
     similar = rows @ rows.T
     similar.fill_diagonal_(-2)
-    return similar.topk(min(NEIGHBOURS, len(rows) - 1), dim=1).indices
+    return similar.topk(min(NEIGHBOURS, len(rows) - 1), dim=1).indices.cpu()  # where a checkpoint is read to
 
 
 def stayed(before: Tensor, after: Tensor) -> float:

@@ -21,6 +21,9 @@ class Method(nn.Module, ABC):
     the first. What ``augment`` returns, the *views*, is the method's own affair and is handed on as it is.
     """
 
+    reduces_features = False
+    """Whether training sees features of another shape than the graph's: dense, as many columns as :meth:`plan` says."""
+
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
         self.encoder = encoder

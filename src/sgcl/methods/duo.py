@@ -109,6 +109,8 @@ class Duo(SGCL):
         own_columns: how many of the reduced features' columns the embeddings hold.
     """
 
+    reduces_features = True
+
     def __init__(
         self,
         encoder: nn.Module,
