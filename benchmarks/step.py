@@ -110,7 +110,9 @@ def parts(name: str, precision: str, steps: int) -> dict[str, float]:
         return result
 
     encode = method.encoder.encode
-    method.encoder.encode = lambda *view: clock("forward" if method.learner.training else "target pass", lambda: encode(*view))
+    method.encoder.encode = lambda *view: clock(
+        "forward" if method.learner.training else "target pass", lambda: encode(*view)
+    )
     reused = Buffers()
     for _ in range(steps):
         with reused():

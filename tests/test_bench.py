@@ -179,6 +179,18 @@ def test_the_papers_rule_is_named_in_record_and_command(done):
     assert len({one["step"] for one in record["chosen"]}) == 1  # one checkpoint for all splits
 
 
+def test_one_run_serves_several_protocols_and_probes(done):
+    alone = replace(done, protocol="paper_best_test", seeds=1)
+    apart = [list(replace(alone, probe=probe).run(GRAPH, Progress()))[-1] for probe in ("linear", "logistic")]
+    done.out.write_text("")
+    progress, protocols, probes = Progress(), ("validation", "paper_best_test"), ("linear", "logistic")
+    together = list(replace(done, protocol=protocols, probe=probes, seeds=1).run(GRAPH, progress))[-4:]
+    assert progress.runs == 1 and [one["protocol"] for one in together] == [*protocols, *protocols]
+    assert [one["per_split"] for one in together[1::2]] == [one["per_split"] for one in apart]
+    flags = "--protocol validation --protocol paper_best_test --every 2 --probe linear --probe logistic"
+    assert together[0]["command"].endswith(flags)
+
+
 def graph_file(path, labels, **masks):
     rng = np.random.default_rng(0)
     np.savez(path, edge_index=rng.integers(60, size=(2, 300)), x=rng.random((60, 4)), y=labels, **masks)
@@ -241,6 +253,7 @@ def test_another_files_content_is_never_overwritten(plan, content, problem):
 @pytest.mark.parametrize(
     "settings, sentence",
     [
+        ({"protocol": ()}, r"protocol: must be one of validation, paper_best_test, got 'none'"),
         ({"protocol": "best"}, r"protocol: must be one of validation, paper_best_test, got 'best'"),
         ({"seeds": 0}, r"bench: seeds and every must be at least 1, got 0 and 20"),
         ({"every": 0}, r"bench: seeds and every must be at least 1, got 3 and 0"),

@@ -48,6 +48,7 @@ def test_json_is_one_object_and_nothing_else(capsys):
     assert printed.err == ""
     assert report["shape"] == [300, 512] and report["settings"]["recipe"]["steps"] == 3
     assert set(report["accuracy"]) == {"duo", "raw features", "one hop", "two hops", "side by side"}
+    assert set(report["accuracy"]["duo"]) == {"linear", "logistic"}
     assert np.load("z.npy").shape == (300, 512)
 
 
@@ -124,11 +125,13 @@ def test_a_toml_file_holds_defaults_that_the_command_line_overrides(capsys, tmp_
 def test_evaluate_any_embeddings_file(capsys):
     run("embed", TINY, "--steps", 5, "-q", "--no-evaluate")
     assert run("evaluate", "synthetic.parquet", "--splits", 3) == 0
-    assert "3 splits" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "3 splits" in printed and "linear probe" in printed and "logistic regression" in printed
     assert run("evaluate", "synthetic.parquet", "--graph", TINY, "--probe", "logistic", "--splits", 2, "--json") == 0
     report = json.loads(capsys.readouterr().out)
     assert set(report["accuracy"]) == {"embeddings", "raw features", "one hop", "two hops", "side by side"}
-    assert len(report["accuracy"]["embeddings"]["per_split"]) == 2
+    assert list(report["accuracy"]["embeddings"]) == ["logistic"]
+    assert len(report["accuracy"]["embeddings"]["logistic"]["per_split"]) == 2
 
 
 def test_datasets_and_methods_are_listed(capsys):

@@ -8,9 +8,11 @@ from sgcl.report import (
     PAPER_ACCURACY,
     default_table,
     embed_table,
+    paper_table,
     precision_table,
     results_table,
-    update_readme,
+    stopping_table,
+    update,
     with_tables,
 )
 
@@ -87,7 +89,7 @@ def test_what_was_chosen_on_test_nodes_is_not_in_the_table():
 
 
 def test_recipes_are_never_pooled():
-    longer = {"recipe": {"steps": 10_000, "lr": 5e-4}}
+    longer = {"recipe": {"steps": 9_000, "lr": 5e-4}}
     records = [
         *RECORDS,
         trained(0, [90.0], [90.0], settings=longer),
@@ -96,7 +98,7 @@ def test_recipes_are_never_pooled():
     found = [(row[3], row[8], row[10]) for row in rows(results_table(records))[2::2]]
     assert found == [
         ("94.00 ± 1.41", "400", "2 × 2"),
-        ("90.00 ± 0.00", "10000", "1 × 1"),
+        ("90.00 ± 0.00", "9000", "1 × 1"),
         ("80.00 ± 0.00", "400", "1 × 1"),
     ]
 
@@ -146,6 +148,33 @@ def test_the_default_is_paired_with_the_papers_method_and_with_what_costs_no_tra
     assert rows(results_table(records)) == rows(results_table([*RECORDS, free("side by side", [94.0, 94.0])]))
 
 
+def test_the_papers_schedule_stands_in_a_table_of_its_own_by_either_protocol():
+    full = {"settings": {"recipe": {"steps": 10_000, "lr": 1e-4}}}
+    records = [
+        *RECORDS,
+        trained(0, [91.0, 93.0], [92.0, 92.0], **full),
+        trained(0, [95.0, 95.0], [92.0, 92.0], protocol="paper_best_test", **full),
+    ]
+    assert results_table(records) == results_table(RECORDS)
+    found = [row[1:7] for row in rows(paper_table(records))[2:]]
+    assert found == [
+        ["linear probe", "by validation labels", "-", "92.00 ± 1.00", "94.00 ± 1.41", "fp32"],
+        ["logistic regression", "last", "-", "92.00 ± 0.00", "94.00 ± 1.22", "fp32"],
+        ["linear probe", "by **test** labels, as the paper's", "93.46 ± 0.30", "95.00 ± 0.00", "-", "fp32"],
+    ]
+
+
+def test_what_stopping_without_labels_loses_is_paired_by_seed():
+    chosen = [
+        {**duo(seed, [96.0, 98.0 - seed], [0.0, 0.0]), "settings": {"recipe": {"steps": 400}}} for seed in (0, 1, 2)
+    ]
+    stopped = [duo(seed, [95.0, 97.0], [0.0, 0.0]) for seed in (0, 1)]
+    exact = [{**one, "probe": "logistic regression"} for one in stopped]
+    (row,) = rows(stopping_table([*RECORDS, *chosen, *stopped, *exact]))[2:]
+    # Seeds averaged: 96, 97.5 against 95, 97: 1, 0.5, standard error sqrt(0.125 / 2) = 0.25.
+    assert row[:6] == ["photo", "linear probe", "96.00 ± 1.00", "96.75 ± 0.83", "+0.75 ± 0.50", "2 × 2"]
+
+
 def test_a_seed_counts_once_the_later_record():
     again = trained(1, [92.0, 94.0], [93.0, 93.0])
     assert rows(results_table([*RECORDS, again]))[2][3] == "93.00 ± 1.00"
@@ -166,9 +195,14 @@ def test_only_what_is_between_the_marks_is_replaced():
     assert embed_table(f"{BEGIN}{END} between {BEGIN}{END}", "results", "t").count(" between ") == 1
 
 
+def test_a_text_without_any_mark_is_refused():
+    with pytest.raises(InputError, match=r"^report: no lines <!-- NAME: begin --> with NAME one of default, results"):
+        with_tables("# Title\n", RECORDS)
+
+
 @pytest.mark.parametrize("readme", ["", f"{BEGIN}\n", f"{END}\n{BEGIN}\n"])
 def test_missing_marks_are_said(readme):
-    with pytest.raises(InputError, match=rf"^README: has no lines {BEGIN} and {END} to put the table between$"):
+    with pytest.raises(InputError, match=rf"^report: the text has no lines {BEGIN} and {END} to put"):
         embed_table(readme, "results", "table")
 
 
@@ -179,7 +213,7 @@ def test_readme_is_updated_from_a_folder_of_results(tmp_path):
     second, third = ((f"<!-- {name}: begin -->", f"<!-- {name}: end -->") for name in ("precision", "default"))
     text = "\n".join(["a", BEGIN, END, "b", *second, *third, "c\n"])
     readme.write_text(text, encoding="utf-8")
-    update_readme(tmp_path, readme)
+    update(tmp_path, readme)
     tables = results_table(RECORDS), precision_table(RECORDS), default_table(RECORDS)
     parts = [BEGIN, tables[0], END, "b", second[0], tables[1], second[1], third[0], tables[2], third[1]]
     wanted = "\n".join(["a", *parts, "c\n"])
@@ -189,5 +223,5 @@ def test_readme_is_updated_from_a_folder_of_results(tmp_path):
 def test_a_readme_is_left_alone_if_there_are_no_results(tmp_path):
     (tmp_path / "README.md").write_text(f"{BEGIN}\nold\n{END}\n")
     with pytest.raises(InputError, match=r"none: holds no records in files \*\.jsonl; make some with sgcl bench$"):
-        update_readme(tmp_path / "none", tmp_path / "README.md")
+        update(tmp_path / "none", tmp_path / "README.md")
     assert "old" in (tmp_path / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""Methods on graphs with several seeds, judged by one protocol, into one results file that can be continued."""
+"""Methods on graphs with several seeds, judged by one or more protocols, into one results file to continue."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -21,6 +21,7 @@ from sgcl.evaluation import (
     CHECK_SEEDS,
     PROBES,
     PROTOCOLS,
+    CheckpointRule,
     Score,
     linear_probe,
     logistic_regression,
@@ -46,11 +47,11 @@ class Bench:
         method: name of the method.
         seeds: training runs per graph, with seeds 0, 1, ...
         schedule: see :func:`sgcl.recipes.recipe_for`.
-        protocol: see :data:`sgcl.evaluation.PROTOCOLS`.
+        protocol: one or several, see :data:`sgcl.evaluation.PROTOCOLS`; a run is trained once for all.
         every: steps between judged checkpoints; the first and the last are judged as well.
         device: see :func:`sgcl.pipeline.pick_device`.
         precision: see :func:`sgcl.pipeline.pick_precision`.
-        probe: the protocol's classifier, see :data:`sgcl.evaluation.PROBES`.
+        probe: the protocols' classifier, one or several of :data:`sgcl.evaluation.PROBES`.
         early_stop: stop by label-free signals, and judge only what training kept.
     """
 
@@ -58,18 +59,18 @@ class Bench:
     method: str = "sgcl"
     seeds: int = 3
     schedule: str = "short"
-    protocol: str = "validation"
+    protocol: str | tuple[str, ...] = ("validation",)
     every: int = 20
     device: str = "auto"
     precision: str = "auto"
-    probe: str = "linear"
+    probe: str | tuple[str, ...] = ("linear",)
     early_stop: bool = False
 
     def __post_init__(self) -> None:
-        if self.protocol not in PROTOCOLS:
-            raise InputError(f"protocol: must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}")
-        if self.probe not in PROBES:
-            raise InputError(f"probe: must be one of {', '.join(PROBES)}, got {self.probe!r}")
+        for what, given, known in (("protocol", self.protocol, PROTOCOLS), ("probe", self.probe, PROBES)):
+            for name in _several(given) or ("none",):
+                if name not in known:
+                    raise InputError(f"{what}: must be one of {', '.join(known)}, got {name!r}")
         if self.seeds < 1 or self.every < 1:
             raise InputError(f"bench: seeds and every must be at least 1, got {self.seeds} and {self.every}")
 
@@ -96,44 +97,70 @@ class Bench:
         for seed in range(self.seeds):
             settings = self._settings(source.name, seed)
             # The key holds the settings, so that a changed recipe is run anew.
-            judged = [] if self.probe == "linear" else [self.probe]
-            key = self._key(source, settings.method, settings.as_key(), self.protocol, self.every, *judged)
-            if (record := self._find(key)) is None:
-                record = self._append({"key": key, **self._train(source, settings, progress), "command": command})
-            yield record
+            keys = {
+                (probe, protocol): self._key(
+                    source, settings.method, settings.as_key(), protocol, self.every, *([probe] * (probe != "linear"))
+                )
+                for probe in _several(self.probe)
+                for protocol in _several(self.protocol)
+            }
+            if missing := [judge for judge, key in keys.items() if self._find(key) is None]:
+                made = self._train(source, settings, missing, progress)
+                self._append(*({"key": keys[judge], **one, "command": command} for judge, one in made.items()))
+            yield from filter(None, map(self._find, keys.values()))
 
     def _settings(self, graph: str, seed: int) -> Settings:
         precision = pick_precision(self.precision, pick_device(self.device))
         recipe = recipe_for(graph, self.schedule, self.method)
         return Settings(self.method, recipe, seed, precision, self.early_stop)
 
-    def _train(self, source: Source, settings: Settings, progress: Progress) -> dict[str, Any]:
-        """One run, with every checkpoint shown to the protocol, and the last one to a second probe on other splits."""
+    def _train(
+        self, source: Source, settings: Settings, judges: Sequence[tuple[str, str]], progress: Progress
+    ) -> dict[tuple[str, str], dict[str, Any]]:
+        """One run, with every checkpoint shown to the judges, and the last one to a second probe on other splits.
+
+        A judge is a probe and a protocol; the probes that several protocols share are trained once.
+        """
         data, steps = source.data, settings.recipe.steps
-        rule = PROTOCOLS[self.protocol](data.y, splits_of(data), PROBES[self.probe](probe_config(settings.recipe)))
+        rules: dict[str, list[CheckpointRule]] = {}
+        for probe, protocol in judges:
+            classifier = PROBES[probe](probe_config(settings.recipe))
+            rules.setdefault(probe, []).append(PROTOCOLS[protocol](data.y, splits_of(data), classifier))
         run = Run(source, settings, device=self.device)
-        validation: dict[str, float] = {}
+        validation: dict[str, dict[str, float]] = {probe: {} for probe in rules}
+
+        def observe(step: int, embeddings: Tensor) -> None:
+            for probe, asked in rules.items():
+                found = asked[0].judge(step, embeddings)
+                for rule in asked:
+                    rule.take(found)
+                validation[probe][str(step)] = 100 * sum(one.val_accuracy for one in found) / len(found)
 
         with progress(steps) as show:
 
             def judge(step: Step) -> None:
                 show(step)
                 if not self.early_stop and (step.step in (1, steps) or step.step % self.every == 0):
-                    validation[str(step.step)] = rule.observe(step.step, run.embeddings())
+                    observe(step.step, run.embeddings())
 
             run(on_step=judge)
         last, final = run.embeddings(), run.history[-1]
         if self.early_stop:
-            validation[str(final["step"])] = rule.observe(final["step"], last)
+            observe(final["step"], last)
+        second = _second_probe(last, data)
         return {
-            **self._described(source, settings.method, rule.score()),
-            "seed": settings.seed,
-            "settings": settings.as_dict(),
-            "checkpoints": {"every": self.every, "validation_accuracy": validation},
-            "second_probe": _second_probe(last, data),
-            "stopped": run.stopped,
-            "training_seconds": final["seconds"],
-            "signals": {name: final[name] for name in ("loss", "effective_rank", "spread")},
+            (probe, rule.name): {
+                **self._described(source, settings.method, rule.score()),
+                "seed": settings.seed,
+                "settings": settings.as_dict(),
+                "checkpoints": {"every": self.every, "validation_accuracy": validation[probe]},
+                "second_probe": second,
+                "stopped": run.stopped,
+                "training_seconds": final["seconds"],
+                "signals": {name: final[name] for name in ("loss", "effective_rank", "spread")},
+            }
+            for probe, asked in rules.items()
+            for rule in asked
         }
 
     def _training_free(self, source: Source, command: str) -> Iterator[dict[str, Any]]:
@@ -145,15 +172,14 @@ class Bench:
             if (record := self._find(key)) is None:
                 made = made or training_free(source.data)
                 score = linear_probe(made[name], source.data.y, splits_of(source.data), probe)
-                record = self._append(
-                    {
-                        "key": key,
-                        **self._described(source, name, score),
-                        "seed": None,
-                        "second_probe": _second_probe(made[name], source.data),
-                        "command": command,
-                    }
-                )
+                record = {
+                    "key": key,
+                    **self._described(source, name, score),
+                    "seed": None,
+                    "second_probe": _second_probe(made[name], source.data),
+                    "command": command,
+                }
+                self._append(record)
             yield record
 
     def _described(self, source: Source, method: str, score: Score) -> dict[str, Any]:
@@ -174,9 +200,10 @@ class Bench:
         """The command line that makes the records of ``graph``, whoever asked for them."""
         words = ["sgcl", "bench", graph]
         for one in fields(self):
-            if (value := getattr(self, one.name)) != one.default:
+            given = _several(getattr(self, one.name))
+            if given != _several(one.default):
                 flag = f"--{one.name.replace('_', '-')}"
-                words += [flag] if value is True else [flag, str(value)]
+                words += [flag] if given == (True,) else [word for value in given for word in (flag, str(value))]
         return shlex.join(words)
 
     def _key(self, source: Source, *parts: Any) -> str:
@@ -189,13 +216,15 @@ class Bench:
     def _find(self, key: str) -> dict[str, Any] | None:
         return next((record for record in read_results(self.out) if record.get("key") == key), None)
 
-    def _append(self, record: dict[str, Any]) -> dict[str, Any]:
-        """Write the record; returns it as it will be read."""
-        lines = [json.dumps(line) for line in (*read_results(self.out), record)]
+    def _append(self, *records: dict[str, Any]) -> None:
+        lines = [json.dumps(line) for line in (*read_results(self.out), *records)]
         with replacing(self.out) as temporary:
             temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        written: dict[str, Any] = json.loads(lines[-1])
-        return written
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    """One value or several, as several without repetition."""
+    return tuple(dict.fromkeys(value)) if isinstance(value, (tuple, list)) else (value,)
 
 
 def _second_probe(embeddings: Tensor, data: Data) -> dict[str, Any]:

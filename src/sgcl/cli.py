@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from sgcl.data import Source
-    from sgcl.embedder import NodeEmbedder
-    from sgcl.evaluation import Score
+    from sgcl.evaluation import ProbeConfig, Score, Split
     from sgcl.pipeline import Settings
 
 
@@ -148,7 +147,8 @@ def embed(
     console, progress = screen.consoles(quiet or as_json)
     from sgcl.data import open_source
     from sgcl.embedder import NodeEmbedder
-    from sgcl.pipeline import CHECKPOINT
+    from sgcl.evaluation import splits_of, training_free
+    from sgcl.pipeline import CHECKPOINT, probe_config
     from sgcl.store import Embeddings, check_embeddings_path, write_embeddings
 
     embedder = NodeEmbedder(steps=_steps(steps), directed=directed, **settings)
@@ -199,7 +199,9 @@ def embed(
     }  # fmt: skip
     if evaluate and "y" in source.data:
         try:
-            report["accuracy"] = _judge_and_show(console, source, embedder, vectors)
+            table = {embedder.method: vectors, **training_free(source.data)}
+            config = probe_config(embedder.settings_.recipe)
+            report["accuracy"] = _judge_and_show(console, table, source.data.y, splits_of(source.data), config)
         except InputError as error:  # the embeddings are there all the same
             click.echo(f"not judged: {error}", err=True)
     if as_json:
@@ -277,7 +279,7 @@ Examples:
 @click.argument("embeddings", type=click.Path(path_type=Path))
 @click.option("--label", default="label", show_default=True, help="Column of the file that holds the classes.")
 @click.option("--graph", help="Take labels and splits of this graph, and show what costs no training.")
-@click.option("--probe", default="linear", show_default=True, help="linear, or logistic for an exact solver.")
+@click.option("--probe", default="both", show_default=True, help="linear, logistic (an exact solver), or both.")
 @click.option("--splits", type=int, default=20, show_default=True, help="Number of random divisions.")
 @click.option("--first-seed", type=int, default=1, show_default=True, help="Seed of the first division.")
 @_common
@@ -291,26 +293,18 @@ def evaluate(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Say how good EMBEDDINGS (.parquet or .npy) are, by a linear classifier on frozen rows.
+    """Say how good EMBEDDINGS (.parquet or .npy) are, by linear classifiers on frozen rows.
 
     Every division learns on 10 % of the labels, chooses its decay on 10 %, and is judged on the other 80 %, once
     (graphs with public splits use those). Accuracy in per cent, mean and deviation over divisions.
     """
     console, _ = screen.consoles(quiet or as_json)
     from sgcl.data import open_source
-    from sgcl.evaluation import (
-        diagnose,
-        linear_probe,
-        logistic_regression,
-        public_splits,
-        random_splits,
-        training_free,
-    )
+    from sgcl.evaluation import PROBES, ProbeConfig, diagnose, public_splits, random_splits, training_free
     from sgcl.store import read_embeddings
 
-    judges: dict[str, Callable[..., Score]] = {"linear": linear_probe, "logistic": logistic_regression}
-    if probe not in judges:
-        raise InputError(f"--probe: must be one of {', '.join(judges)}, got {probe!r}")
+    if probe not in (*PROBES, "both"):
+        raise InputError(f"--probe: must be one of {', '.join(PROBES)}, both, got {probe!r}")
     if splits < 1 or first_seed < 0:
         raise InputError(f"--splits must be at least 1 and --first-seed at least 0, got {splits} and {first_seed}")
     seeds = range(first_seed, first_seed + splits)
@@ -327,14 +321,12 @@ def evaluate(
     else:
         labels = _classes(embeddings, label, found.columns[label])
         divisions = random_splits(labels, seeds)
-    scores = {name: judges[probe](vectors, labels, divisions) for name, vectors in table.items()}
-    screen.show_scores(console, scores, len(divisions))
+    accuracy = _judge_and_show(console, table, labels, divisions, ProbeConfig(), None if probe == "both" else [probe])
     signals = diagnose(_tensor(found.vectors))
     console.print(
         f"effective rank {signals['effective_rank']:.1f} of {found.vectors.shape[1]}, spread {signals['spread']:.2f}"
     )
     if as_json:
-        accuracy = {name: _plain(score) for name, score in scores.items()}
         click.echo(json.dumps({"file": str(embeddings), "signals": signals, "accuracy": accuracy}))
     return 0
 
@@ -345,7 +337,7 @@ Examples:
   sgcl bench digits
   sgcl bench photo computers --seeds 3 --out results/amazon.jsonl
   sgcl bench photo --method duo --early-stop           what sgcl embed photo gives
-  sgcl bench photo --schedule paper --protocol paper_best_test
+  sgcl bench photo --schedule paper --protocol validation --protocol paper_best_test
 """
 )
 @click.argument("graphs", nargs=-1, required=True)
@@ -353,8 +345,8 @@ Examples:
 @click.option("--seeds", type=int, default=3, show_default=True, help="Number of training runs, seeds 0, 1, ...")
 @click.option("--schedule", default="short", show_default=True, help="short or paper.")
 @click.option(
-    "--protocol", default="validation", show_default=True,
-    help="validation, or paper_best_test: the official code's, which looks at the test set.",
+    "--protocol", multiple=True, default=("validation",), show_default=True,
+    help="validation, or paper_best_test: the official code's, which looks at the test set; may be given twice.",
 )  # fmt: skip
 @click.option("--every", type=int, default=20, show_default=True, help="Steps between judged checkpoints.")
 @click.option(
@@ -366,7 +358,10 @@ Examples:
 )
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, ...")
 @click.option("--precision", default="auto", show_default=True, help="fp32, bf16 or auto.")
-@click.option("--probe", default="linear", show_default=True, help="linear, or logistic for an exact solver.")
+@click.option(
+    "--probe", multiple=True, default=("linear",), show_default=True,
+    help="linear, or logistic for an exact solver; may be given twice.",
+)  # fmt: skip
 @click.option("--early-stop", is_flag=True, help="Stop by label-free signals; judge only what training kept.")
 @_common
 def bench(graphs: tuple[str, ...], out: Path, as_json: bool, quiet: bool, **options: Any) -> int:
@@ -384,7 +379,8 @@ def bench(graphs: tuple[str, ...], out: Path, as_json: bool, quiet: bool, **opti
     for graph in graphs:
         for record in plan.run(graph, lambda steps: screen.progress(progress, steps)):
             name = record["method"] + (f", seed {record['seed']}" if record["seed"] is not None else "")
-            console.print(f"{graph}  {name}: {record['mean']:.2f} ± {record['std']:.2f} % ({record['protocol']})")
+            judge = f"{record['probe']}, {record['protocol']}"
+            console.print(f"{graph}  {name}: {record['mean']:.2f} ± {record['std']:.2f} % ({judge})")
             if as_json:
                 click.echo(json.dumps(record))
     console.print(f"results  {out}")
@@ -470,20 +466,26 @@ def _interruption() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _judge_and_show(console: Console, source: Source, embedder: NodeEmbedder, vectors: Any) -> dict[str, Any]:
-    """Probe the embeddings beside what costs no training."""
-    from sgcl.evaluation import linear_probe, splits_of, training_free
-    from sgcl.pipeline import probe_config
+def _judge_and_show(
+    console: Console,
+    table: dict[str, Any],
+    labels: Any,
+    splits: Sequence[Split],
+    config: ProbeConfig,
+    probes: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Test accuracies of embeddings by name and probe, all probes unless some are named; shown, and as plain values."""
+    from sgcl.evaluation import PROBES
+    from sgcl.evaluation.probe import judge
 
-    splits = splits_of(source.data)
-    config = probe_config(embedder.settings_.recipe)
-    table = {embedder.method: vectors, **training_free(source.data)}
-    scores = {}
-    with console.status("judging by a linear probe"):
-        for name, one in table.items():
-            scores[name] = linear_probe(one, source.data.y, splits, config)
+    scores: dict[str, dict[str, Score]] = {}
+    with console.status("judging") as status:
+        for name, vectors in table.items():
+            status.update(f"judging {name}")
+            chosen = {probe: PROBES[probe](config) for probe in probes or PROBES}
+            scores[name] = {probe: judge(built, vectors, labels, splits) for probe, built in chosen.items()}
     screen.show_scores(console, scores, len(splits))
-    return {name: _plain(score) for name, score in scores.items()}
+    return {name: {probe: _plain(score) for probe, score in found.items()} for name, found in scores.items()}
 
 
 def _plain(score: Score) -> dict[str, Any]:

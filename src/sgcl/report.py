@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sgcl.errors import InputError
+from sgcl.recipes import PAPER
 from sgcl.store import read_results, replacing
 
 PAPER_ACCURACY = {  # Sun et al., node classification: SGCL's row, chosen on the test set after up to 10,000 steps
@@ -36,7 +37,7 @@ def results_table(records: Sequence[dict[str, Any]]) -> str:
     header = ["graph", "judge", "paper", "sgcl", *TRAINING_FREE, "steps", "precision", "seeds × splits", "command"]
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     for (graph, _), found in _trained(records).items():
-        trained = list(found.get("bf16", found.get("fp32", {})).values())
+        trained = list(_preferred(found).values())
         free = {record["method"]: record for record in records if record["graph"] == graph and record["seed"] is None}
         for own in (True, False):
             judged = [record if own else record["second_probe"] for record in trained]
@@ -57,14 +58,79 @@ def results_table(records: Sequence[dict[str, Any]]) -> str:
 
 
 def _trained(records: Sequence[dict[str, Any]]) -> dict[tuple[str, str], dict[str, dict[int, dict[str, Any]]]]:
-    """Runs under the protocol ``validation``: per graph and recipe, then per precision, then per seed."""
+    """Short runs by linear probe and ``validation``: per graph and recipe, then per precision, then per seed."""
     groups: dict[tuple[str, str], dict[str, dict[int, dict[str, Any]]]] = {}
     for record in records:
-        if record["method"] == "sgcl" and record["protocol"] == "validation":
+        judge = record["probe"], record["protocol"]
+        if record["method"] == "sgcl" and judge == ("linear probe", "validation") and not _is_full(record):
             made = json.dumps([record["settings"]["recipe"], record["checkpoints"]["every"]], sort_keys=True)
             by_precision = groups.setdefault((record["graph"], made), {})
             by_precision.setdefault(precision_of(record), {})[record["seed"]] = record
     return groups
+
+
+def _preferred(by_precision: dict[str, dict[int, dict[str, Any]]]) -> dict[int, dict[str, Any]]:
+    """Runs by seed of the precision that is shown: what most users get."""
+    return by_precision.get("bf16", by_precision.get("fp32", {}))
+
+
+def _is_full(record: dict[str, Any]) -> bool:
+    """Whether a run of SGCL took the paper's own schedule."""
+    paper = PAPER.get(record["graph"])
+    return paper is not None and bool(record["settings"]["recipe"]["steps"] == paper.steps)
+
+
+def paper_table(records: Sequence[dict[str, Any]]) -> str:
+    """A Markdown table of SGCL by the paper's own schedule, by either protocol, beside the paper's figure and ours."""
+    header = ["graph", "judge", "checkpoint", "paper", "paper's schedule", "our schedule", "precision", "command"]
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    short = {key[0]: list(_preferred(found).values()) for key, found in _trained(records).items()}
+    full = [one for one in records if one["method"] == "sgcl" and one["probe"] == "linear probe" and _is_full(one)]
+    for record in full:
+        graph, honest = record["graph"], record["protocol"] == "validation"
+        ours = short.get(graph, [])
+        how = "by validation labels" if honest else "by **test** labels, as the paper's"
+        judged = [(record, how, [one["per_split"] for one in ours] if honest else [])]
+        if honest:
+            judged.append((record["second_probe"], "last", [one["second_probe"]["per_split"] for one in ours]))
+        for score, checkpoint, beside in judged:
+            cells = [
+                graph,
+                score["probe"],
+                checkpoint,
+                "-" if honest else PAPER_ACCURACY[graph],
+                _pooled([score["per_split"]]),
+                _pooled(beside) if beside else "-",
+                precision_of(record),
+                f"`{record['command']}`",
+            ]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def stopping_table(records: Sequence[dict[str, Any]]) -> str:
+    """A Markdown table of what stopping duo without labels loses against the checkpoint that validation labels choose.
+
+    A line per graph and probe; differences in points ± 2 standard errors over splits, over the seeds that both have.
+    """
+    header = ["graph", "judge", "without labels", "by validation labels", "lost", "seeds × splits", "commands"]
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    runs: dict[tuple[str, str], dict[bool, dict[int, dict[str, Any]]]] = {}
+    for record in records:
+        if record["method"] == "duo" and record["protocol"] == "validation":
+            stops = bool(record["settings"].get("early_stop"))
+            by_kind = runs.setdefault((record["graph"], record["probe"]), {True: {}, False: {}})
+            by_kind[stops][record["seed"]] = record
+    for (graph, probe), found in runs.items():
+        seeds = sorted(set(found[True]) & set(found[False]))
+        if not seeds:
+            continue
+        ours, best = ([found[stops][seed]["per_split"] for seed in seeds] for stops in (True, False))
+        commands = (f"`{found[stops][seeds[0]]['command']}`" for stops in (True, False))
+        count = f"{len(seeds)} × {len(ours[0])}"
+        cells = [graph, probe, _pooled(ours), _pooled(best), _gain(best, ours), count, "<br>".join(commands)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def precision_of(record: dict[str, Any]) -> str:
@@ -107,7 +173,7 @@ def default_table(records: Sequence[dict[str, Any]]) -> str:
             kept.setdefault(record["graph"], {})[record["seed"]] = record
     for graph, seeds in kept.items():
         found = beside.get(graph, {})
-        paper = list(found.get("bf16", found.get("fp32", {})).values())
+        paper = list(_preferred(found).values())
         free = [one for one in records if one["graph"] == graph and one["method"] == "side by side"]
         runs = list(seeds.values())
         for own in (True, False):
@@ -145,16 +211,16 @@ def _pooled(per_split: list[list[float]]) -> str:
     return f"{values.mean():.2f} ± {values.std():.2f}"
 
 
-def embed_table(readme: str, name: str, table: str) -> str:
-    """``readme`` with ``table`` between the two marks of ``name``.
+def embed_table(text: str, name: str, table: str) -> str:
+    """``text`` with ``table`` between the two marks of ``name``.
 
     Raises:
         InputError: the marks are not there.
     """
     begin, end = (f"<!-- {name}: {which} -->" for which in ("begin", "end"))
-    if not re.search(f"{begin}.*?{end}", readme, re.DOTALL):
-        raise InputError(f"README: has no lines {begin} and {end} to put the table between")
-    return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n{table}\n{end}", readme, flags=re.DOTALL)
+    if not re.search(f"{begin}.*?{end}", text, re.DOTALL):
+        raise InputError(f"report: the text has no lines {begin} and {end} to put the table between")
+    return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n{table}\n{end}", text, flags=re.DOTALL)
 
 
 def all_results(folder: Path) -> list[dict[str, Any]]:
@@ -169,22 +235,39 @@ def all_results(folder: Path) -> list[dict[str, Any]]:
     return records
 
 
-def with_tables(readme: str, records: Sequence[dict[str, Any]]) -> str:
-    """``readme`` with the tables of ``records`` between their marks."""
-    tables = {"default": default_table, "results": results_table, "precision": precision_table}
-    for name, table in tables.items():
-        readme = embed_table(readme, name, table(records))
-    return readme
+TABLES = {
+    "default": default_table,
+    "results": results_table,
+    "precision": precision_table,
+    "paper": paper_table,
+    "stopping": stopping_table,
+}
 
 
-def update_readme(results: Path, readme: Path) -> None:
-    """Put the tables of a folder's results into a README: ``python -m sgcl.report results README.md``."""
-    text = with_tables(readme.read_text(encoding="utf-8"), all_results(results))
-    with replacing(readme) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+def with_tables(text: str, records: Sequence[dict[str, Any]]) -> str:
+    """``text`` with the tables of ``records`` between the marks that it has.
+
+    Raises:
+        InputError: it has none.
+    """
+    names = [name for name in TABLES if f"<!-- {name}: begin -->" in text]
+    if not names:
+        raise InputError(f"report: no lines <!-- NAME: begin --> with NAME one of {', '.join(TABLES)}")
+    for name in names:
+        text = embed_table(text, name, TABLES[name](records))
+    return text
+
+
+def update(results: Path, *documents: Path) -> None:
+    """Put the tables of a folder's results into documents: ``python -m sgcl.report results README.md``."""
+    records = all_results(results)
+    texts = {path: with_tables(path.read_text(encoding="utf-8"), records) for path in documents}
+    for path, text in texts.items():
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
     import sys
 
-    update_readme(Path(sys.argv[1]), Path(sys.argv[2]))
+    update(*map(Path, sys.argv[1:]))

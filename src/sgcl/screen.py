@@ -60,12 +60,15 @@ def progress(console: Console, steps: int) -> Iterator[Callable[[Step], None]]:
         yield show
 
 
-def show_scores(console: Console, scores: dict[str, Score], splits: int) -> None:
-    """A table of accuracies, one line per embedding."""
-    any_score = next(iter(scores.values()))
-    rows = [(name, f"{score.mean:.2f}", f"{score.std:.2f}") for name, score in scores.items()]
-    what = f"test accuracy, %\n{any_score.probe}, {splits} splits"
-    table(console, (what, "mean", "±"), rows, numbers=(1, 2))
+def show_scores(console: Console, scores: dict[str, dict[str, Score]], splits: int) -> None:
+    """A table of accuracies, one line per embedding, two columns per probe."""
+    judges = [score.probe for score in next(iter(scores.values())).values()]
+    header = [f"test accuracy, %\n{splits} splits", *(title for judge in judges for title in (judge, "±"))]
+    rows = [
+        (name, *(f"{value:.2f}" for score in found.values() for value in (score.mean, score.std)))
+        for name, found in scores.items()
+    ]
+    table(console, header, rows, numbers=range(1, len(header)))
 
 
 def table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> None:

@@ -6,7 +6,7 @@ Knows embeddings, labels and splits; not how embeddings were made.
 from sgcl.evaluation.baselines import average_hops, training_free
 from sgcl.evaluation.diagnostics import diagnose
 from sgcl.evaluation.probe import DECAYS, PROBES, ProbeConfig, Score, linear_probe, logistic_regression
-from sgcl.evaluation.protocols import PROTOCOLS, PaperBestTest, Validation
+from sgcl.evaluation.protocols import PROTOCOLS, CheckpointRule, PaperBestTest, Validation
 from sgcl.evaluation.splits import (
     CHECK_SEEDS,
     TEST_SEEDS,
@@ -24,6 +24,7 @@ __all__ = [
     "PROTOCOLS",
     "TEST_SEEDS",
     "TUNING_SEEDS",
+    "CheckpointRule",
     "PaperBestTest",
     "ProbeConfig",
     "Score",
