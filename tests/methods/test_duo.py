@@ -1,6 +1,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch_geometric.data import Data
 
 import reference
 from sgcl import Duo, GCNEncoder, InputError, TrainConfig, View, train
@@ -31,16 +32,17 @@ def by_hand(method, graph):
     values, axes = torch.linalg.eigh(learned.T @ learned)
     learned = learned @ axes @ torch.diag(values.clamp(min=1e-30) ** -0.25 * (values > 1e-12 * values[-1])) @ axes.T
     learned = learned / learned.norm(dim=1, keepdim=True)
-    share = min(0.5, 1 - (own[graph.edge_index[0]] * own[graph.edge_index[1]]).sum(dim=1).mean().item())
+    share = min(1.0, 1 - (own[graph.edge_index[0]] * own[graph.edge_index[1]]).sum(dim=1).mean().item())
     a = reference.normalized_adjacency(graph.edge_index, len(x))
     halves = []
-    for half in (learned, own[:, : method.halves.own_columns]):
+    kept = min(share, 0.5)
+    for half, s in ((learned, kept), (own[:, : method.halves.own_columns], share)):
         total, power = torch.zeros_like(half), half
         for hop in range(11):
-            total += power * (share * (1 - share) ** hop if hop < 10 else (1 - share) ** 10)
+            total += power * (s * (1 - s) ** hop if hop < 10 else (1 - s) ** 10)
             power = a @ power
         halves.append(total / total.norm(dim=1, keepdim=True))
-    return torch.cat([halves[0], halves[1] * share / (1 - share)], dim=1)
+    return torch.cat([halves[0], halves[1] * kept / (1 - kept)], dim=1)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -60,7 +62,9 @@ def test_embeddings_are_those_made_by_hand(block_graph, sparse, own_columns):
 def test_neighbours_that_look_alike_leave_less_to_the_node_itself(block_graph):
     method = trained(block_graph)
     own = method.halves.read(View.of(block_graph)).x
-    assert alignment(own, block_graph.edge_index) < 0.5 and method.halves.share == 0.5
+    share = float(method.halves.share)
+    assert share == pytest.approx(min(1.0, 1 - alignment(own, block_graph.edge_index)), abs=1e-5) and share > 0.5
+    assert torch.allclose(method.embed(block_graph)[:, 8:].norm(dim=1), torch.ones(600))
     alike = block_graph.clone()
     alike.x = 5 * F.one_hot(alike.y).float().repeat(1, 4) + 0.1 * alike.x[:, :12]
     seen = trained(alike)
@@ -70,6 +74,16 @@ def test_neighbours_that_look_alike_leave_less_to_the_node_itself(block_graph):
     learned, own = seen.embed(alike).split([8, 12], dim=1)
     torch.testing.assert_close(learned.norm(dim=1), torch.ones(600))
     torch.testing.assert_close(own.norm(dim=1), torch.full((600,), share / (1 - share)))
+
+
+def test_where_linked_nodes_differ_a_node_keeps_all_of_itself():
+    rows = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
+    pairs = torch.stack([torch.arange(0, 40, 2), torch.arange(1, 40, 2)])
+    rows[1::2] = -rows[::2]  # linked nodes are opposites
+    method = trained(Data(rows, torch.cat([pairs, pairs.flip(0)], dim=1)))
+    assert method.halves.share == 1
+    own = method.halves.read(View(rows, pairs)).x
+    torch.testing.assert_close(method.embed(View(rows, torch.cat([pairs, pairs.flip(0)], dim=1)))[:, 8:], own)
 
 
 def test_another_graph_is_read_with_what_the_first_one_set(block_graph):

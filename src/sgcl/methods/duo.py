@@ -28,11 +28,11 @@ class TwoHalves(ViewEncoder):
 
     1. *own* ``[N, k]``: rows of the features, scaled to unit length, on their leading directions, centred, unit again.
     2. *learned* ``[N, d]``: the encoder's embeddings of *own*, centred, half whitened, unit rows.
-    3. Both are averaged over the graph (:func:`sgcl.functional.diffused`) and scaled to unit rows; *own* weighs
-       ``s / (1 - s)``, where ``s`` is the share that a node keeps for itself when it is averaged.
+    3. Both are averaged over the graph (:func:`sgcl.functional.diffused`) and scaled to unit rows. Of *own*, a node
+       keeps the share ``s`` for itself, of *learned* ``t = min(s, 1/2)``; *own* weighs ``t / (1 - t)``.
 
-    ``s`` is 1/2 at most, and less where linked nodes look alike: 1 minus the mean cosine of *own* over pairs, but at
-    least 1/20. A graph made from the features themselves says in its neighbourhoods whatever a node says alone.
+    ``s`` is 1 minus the mean cosine of *own* over pairs, within 1/20 and 1: the more linked nodes look alike, the more
+    of a node its neighbours tell. A graph made from the features says in its neighbourhoods whatever a node says alone.
     """
 
     def __init__(self, core: nn.Module, own_columns: int = WIDEST) -> None:
@@ -60,7 +60,7 @@ class TwoHalves(ViewEncoder):
                     "(one-hot degrees, for one), or use method='sgcl' (--method sgcl)"
                 )
             alike = alignment(own, view.edge_index)
-            self.share = torch.tensor(min(0.5, max(0.05, 1 - alike)), device=x.device)
+            self.share = torch.tensor(min(1.0, max(0.05, 1 - alike)), device=x.device)
         own = F.normalize(rows @ self.directions - self.centre, dim=1)
         return view.replace(x=own, feature_mask=None)
 
@@ -80,12 +80,11 @@ class TwoHalves(ViewEncoder):
         read = self.read(view)
         learned = _to_length((encode(self.core, read) - self.learned_centre) @ self.whitening)
         assert isinstance(read.features, Tensor)
-        share, width = float(self.share), learned.shape[1]
-        both = torch.cat([learned, read.features[:, : self.own_columns]], dim=1)
-        del learned
-        both = diffused(both, read.adjacency, share)
-        _to_length(both[:, :width])
-        _to_length(both[:, width:], share / (1 - share))
+        share = float(self.share)
+        half = min(share, 0.5)
+        own = diffused(read.features[:, : self.own_columns].contiguous(), read.adjacency, share)
+        learned = diffused(learned, read.adjacency, half)
+        both = torch.cat([_to_length(learned), _to_length(own, half / (1 - half))], dim=1)
         return both.to(made or view.dtype)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
