@@ -168,7 +168,7 @@ def test_another_protocol_or_other_checkpoints_run_anew(done):
     for other in (replace(done, protocol="paper_best_test", seeds=1), replace(done, every=3, seeds=1)):
         progress = Progress()
         record = list(other.run(GRAPH, progress))[-1]
-        assert progress.runs == 1 and record["protocol"] == other.protocol
+        assert progress.runs == 1 and record["protocol"] in other.protocol
     assert len(read_results(done.out)) == 8
 
 

@@ -233,7 +233,7 @@ def test_bad_columns_are_refused(capsys):
         (("--label", "colour"), "z.parquet: has no column 'colour'; its columns are id, label, embedding"),
         (("--label", "id"), "column 'id' has 300 different values in 300 rows; name a class column"),
         (("--graph", "digits"), "z.parquet: has 300 rows, 'digits' has 1797 nodes"),
-        (("--probe", "svm"), "--probe: must be one of linear, logistic, got 'svm'"),
+        (("--probe", "svm"), "--probe: must be one of linear, logistic, both, got 'svm'"),
         (("--splits", "0"), "--splits must be at least 1"),
     ]:
         assert run("evaluate", "z.parquet", *arguments) == 2

@@ -203,7 +203,7 @@ class Bench:
             given = _several(getattr(self, one.name))
             if given != _several(one.default):
                 flag = f"--{one.name.replace('_', '-')}"
-                words += [flag] if given == (True,) else [word for value in given for word in (flag, str(value))]
+                words += [flag] if given[0] is True else [word for value in given for word in (flag, str(value))]
         return shlex.join(words)
 
     def _key(self, source: Source, *parts: Any) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.grad import conv2d_weight
 
@@ -44,22 +43,29 @@ class _DenseProduct(torch.autograd.Function):
 
 
 @cache
-def _convolves() -> bool:
-    """Whether float32 products go through oneDNN's convolutions, 1 by 1, instead of MKL's product.
-
-    On AMD's processors MKL leaves half of their vector units unused. oneDNN does not, but torch has no product by it.
-    """
+def _has_onednn() -> bool:
+    """Whether float32 products go through oneDNN instead of MKL, which leaves part of AMD's vector units unused."""
     try:
         amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return False
     fast = torch.backends.cpu.get_cpu_capability() == "AVX512" and "mkl" in torch.__config__.show().lower()
-    return amd and fast and torch.backends.mkldnn.is_available()
+    return amd and fast and torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
-def _convolved(*matrices: Tensor) -> bool:
+def _by_onednn(*matrices: Tensor) -> bool:
     alike = all(one.device.type == "cpu" and one.dtype == torch.float32 for one in matrices)
-    return alike and _convolves() and bool(torch.backends.mkldnn.enabled)
+    return alike and _has_onednn() and bool(torch.backends.mkldnn.enabled)
+
+
+def _times(a: Tensor, b: Tensor) -> Tensor:
+    """``a @ b`` for ``a`` in row order."""
+    if _by_onednn(a, b) and a.numel() * b.shape[1] >= _LARGE:
+        # What torch.compile makes of a linear layer; outside of it, torch's own product is always MKL's.
+        made: Tensor = torch.ops.mkldnn._linear_pointwise(a, b.T.contiguous(), None, "none", [], "")
+        return made
+    out = empty((len(a), b.shape[1]), a.dtype, a.device)
+    return torch.mm(a, b.contiguous(), out=out)  # b is small, and bfloat16 products of rows a twentieth faster
 
 
 def _as_images(matrix: Tensor, images: int) -> Tensor:
@@ -67,21 +73,11 @@ def _as_images(matrix: Tensor, images: int) -> Tensor:
     return matrix.view(images, 1, len(matrix) // images, matrix.shape[1]).permute(0, 3, 1, 2)
 
 
-def _times(a: Tensor, b: Tensor) -> Tensor:
-    """``a @ b`` for ``a`` in row order."""
-    out = empty((len(a), b.shape[1]), a.dtype, a.device)
-    if not _convolved(a, b) or a.numel() * b.shape[1] < _LARGE:
-        return torch.mm(a, b.contiguous(), out=out)  # b is small, and bfloat16 products of rows a twentieth faster
-    kernel = b.T.contiguous()[:, :, None, None]
-    for one, made in zip(a.split(2048), out.split(2048), strict=True):  # what conv2d allocates stays small
-        made.copy_(F.conv2d(_as_images(one, 1), kernel).permute(0, 2, 3, 1).view(made.shape))
-    return out
-
-
 def rows_product(a: Tensor, b: Tensor) -> Tensor:
     """``a.T @ b``, summed over many rows, for ``a`` and ``b`` in row order and of one type."""
-    if not _convolved(a, b) or a.numel() * b.shape[1] < _LARGE:
+    if not _by_onednn(a, b) or a.numel() * b.shape[1] < _LARGE:
         return a.T @ b
+    # oneDNN has this product too, as the gradient of a convolution of one pixel.
     shape = torch.Size([a.shape[1], b.shape[1], 1, 1])
     total, done = a.new_zeros(shape[:2]), 0
     for images in (16, 4):  # of 256 pixels: oneDNN is slow where the number of pixels divides badly
