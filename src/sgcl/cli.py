@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +92,7 @@ Examples:
   sgcl embed synthetic:nodes=100000,features=64
   sgcl embed cs --model cs-model --resume      go on where it was interrupted
   sgcl embed cs --method sgcl                  the paper's embeddings
+  sgcl embed my_graph.npz --tune 6             try six settings first, without labels
 """
 )
 @click.argument("graph")
@@ -120,6 +122,10 @@ Examples:
 @click.option("--lr", type=float, help="Peak learning rate.  [default: the recipe's]")
 @click.option("--weight-decay", type=float, help="Decay of AdamW.  [default: the recipe's]")
 @click.option("--minimise", is_flag=True, help="Push predictions and targets apart instead of together.")
+@click.option(
+    "--tune", type=int, default=0, show_default=True,
+    help="Choose drop rates and learning rate by this many runs of 100 steps, compared without labels.",
+)  # fmt: skip
 @click.option("--schedule", default="short", show_default=True, help="short, or paper for the published 10,000 steps.")
 @click.option("--directed", is_flag=True, help="Keep the directions of an own graph's edges.")
 @click.option("--checkpoint-every", type=int, default=100, show_default=True, help="Steps between checkpoints.")
@@ -150,6 +156,7 @@ def embed(
     from sgcl.evaluation import splits_of, training_free
     from sgcl.pipeline import CHECKPOINT, probe_config
     from sgcl.store import Embeddings, check_embeddings_path, write_embeddings
+    from sgcl.tuning import STEPS, best
 
     embedder = NodeEmbedder(steps=_steps(steps), directed=directed, **settings)
     embedder.settings_for(graph)
@@ -164,6 +171,8 @@ def embed(
     progress.print(f"[bold]{source}[/]")
     _warn_of_memory(source, embedder.settings_for(source.name), embedder.device)
 
+    if embedder.tune:
+        progress.print(f"trying up to {embedder.tune} settings, {STEPS} steps each")
     with (
         screen.progress(progress, embedder.settings_for(source.name).recipe.steps) as on_step,
         _interruption() as interrupted,
@@ -173,6 +182,7 @@ def embed(
             folder=model,
             resume=resume,
             on_step=on_step,
+            on_trial=lambda trial: screen.show_trial(progress, trial),
             should_stop=interrupted,
             checkpoint_every=checkpoint_every,
         )
@@ -189,6 +199,8 @@ def embed(
     seconds = embedder.history_[-1]["seconds"]
     console.print(f"embeddings  {out}  ({vectors.shape[0]:,} x {vectors.shape[1]}, trained in {seconds:.1f} s)")
     console.print(f"model       {model}")
+    if embedder.tune:
+        console.print(f"tuned       {best(embedder.trials_)}, of {len(embedder.trials_)} settings tried")
     if embedder.run_.stopped:
         last = embedder.history_[-1]["step"]
         console.print(f"stopped     after step {last} of {embedder.settings_.recipe.steps}: {embedder.run_.stopped}")
@@ -197,6 +209,8 @@ def embed(
         "settings": embedder.settings_.as_dict(), "seconds": seconds, "stopped": embedder.run_.stopped,
         "signals": {name: embedder.history_[-1][name] for name in ("loss", "effective_rank", "spread")},
     }  # fmt: skip
+    if embedder.tune:
+        report["tuning"] = [asdict(trial) for trial in embedder.trials_]
     if evaluate and "y" in source.data:
         try:
             table = {embedder.method: vectors, **training_free(source.data)}

@@ -18,6 +18,7 @@ from sgcl.pipeline import METRICS, WEIGHTS, Run, Settings, build, pick_device, p
 from sgcl.recipes import recipe_for
 from sgcl.store import read_tensors
 from sgcl.training import Step
+from sgcl.tuning import Budget, Trial, tuned
 
 
 class NodeEmbedder:
@@ -39,6 +40,8 @@ class NodeEmbedder:
         weight_decay: of AdamW.
         hidden: sizes of the layers before the last.
         minimise: push predictions and targets apart instead of together.
+        tune: number of short runs (:data:`sgcl.tuning.STEPS` steps each) with other values of what is left at ``None``,
+            compared without labels; the best one's values are then trained with. 0 does without.
         schedule: ``"short"``, or ``"paper"`` for the published number of steps.
         encoder: any module ``(x, edge_index) -> [N, d]`` instead of the graph convolutions; copied before training.
             With ``"duo"`` it reads features reduced to its ``in_channels`` and makes a part of the columns.
@@ -66,6 +69,7 @@ class NodeEmbedder:
         weight_decay: float | None = None,
         hidden: tuple[int, ...] | None = None,
         minimise: bool = False,
+        tune: int = 0,
         schedule: str = "short",
         encoder: nn.Module | None = None,
         directed: bool = False,
@@ -79,7 +83,8 @@ class NodeEmbedder:
             lr,
             weight_decay,
         )
-        self.hidden, self.minimise, self.schedule, self.encoder = hidden, minimise, schedule, encoder
+        self.hidden, self.minimise, self.tune = hidden, minimise, tune
+        self.schedule, self.encoder = schedule, encoder
         self.directed, self.device, self.precision = directed, device, precision
 
     def settings_for(self, graph_name: str) -> Settings:
@@ -100,6 +105,8 @@ class NodeEmbedder:
             "hidden": None if self.hidden is None else tuple(self.hidden),
             "minimise": self.minimise or None,
         }
+        if not isinstance(self.tune, int) or self.tune < 0:
+            raise InputError(f"tune: must be a number of short runs, 0 for none, got {self.tune!r}")
         if self.dim is not None and self.dim < 1:
             raise InputError(f"dim: must be at least 1, got {self.dim!r}")
         recipe = recipe_for(graph_name, self.schedule, self.method)
@@ -119,6 +126,7 @@ class NodeEmbedder:
         folder: Path | str | None = None,
         resume: bool = False,
         on_step: Callable[[Step], None] = lambda step: None,
+        on_trial: Callable[[Trial], None] = lambda trial: None,
         should_stop: Callable[[], bool] = lambda: False,
         checkpoint_every: int = 100,
     ) -> NodeEmbedder:
@@ -131,6 +139,7 @@ class NodeEmbedder:
             folder: for metrics and checkpoints while training.
             resume: go on with the unfinished run in ``folder``, if there is one.
             on_step: called with every :class:`sgcl.training.Step`.
+            on_trial: called with every :class:`sgcl.tuning.Trial`.
             should_stop: asked after every step; ``True`` leaves a checkpoint and stops.
             checkpoint_every: steps between checkpoints.
 
@@ -138,10 +147,17 @@ class NodeEmbedder:
             InputError: the graph or a setting cannot be used.
         """
         source = open_source(graph, features, directed=self.directed)
+        folder = None if folder is None else Path(folder)
+        settings = self.settings_for(source.name)
+        if self.tune:
+            given = ("edge_drop", "feature_drop", "lr")
+            fixed = frozenset(name for name in given if getattr(self, name) is not None)
+            budget = Budget(self.tune, fixed, self.device, self.encoder)
+            settings, self.trials_ = tuned(source, settings, budget, folder, resume, on_trial, should_stop)
         run = Run(
             source,
-            self.settings_for(source.name),
-            None if folder is None else Path(folder),
+            settings,
+            folder,
             self.device,
             self.encoder,
             checkpoint_every,

@@ -283,7 +283,7 @@ class Run:
         """Take the model from the folder if it holds this very run, finished."""
         if not self.folder or (self.folder / CHECKPOINT).exists() or not (self.folder / CONFIG).exists():
             return False
-        if _first_difference(read_config(self.folder), self._identity()):
+        if first_difference(read_config(self.folder), self._identity()):
             return False
         weights, _ = read_tensors(self.folder / WEIGHTS)
         self.method.encoder.load_state_dict(weights)
@@ -295,18 +295,14 @@ class Run:
         """Load the folder's checkpoint if there is one and it is wanted."""
         if not self.folder:
             return
+        check_unfinished(self.folder, resume)
         checkpoint = self.folder / CHECKPOINT
         if not checkpoint.exists():
             if resume:
                 log.info("%s holds no checkpoint: starting at step 1", self.folder)
             return
-        if not resume:
-            raise InputError(
-                f"{self.folder}: holds an unfinished run; add --resume (resume=True) to go on with it, "
-                "choose another folder, or delete this one"
-            )
         note = training.load(checkpoint)
-        if difference := _first_difference(note, self._identity()):
+        if difference := first_difference(note, self._identity()):
             raise InputError(
                 f"{self.folder}: the unfinished run differs from this one in {difference}; use its settings"
             )
@@ -323,6 +319,19 @@ class Run:
     def _write_metrics(self, folder: Path) -> None:
         with replacing(folder / METRICS) as temporary:
             temporary.write_text("".join(json.dumps(record) + "\n" for record in self.history), encoding="utf-8")
+
+
+def check_unfinished(folder: Path, resume: bool) -> None:
+    """Refuse to train into a folder that holds an unfinished run, unless that is to be resumed.
+
+    Raises:
+        InputError: it does.
+    """
+    if not resume and (folder / CHECKPOINT).exists():
+        raise InputError(
+            f"{folder}: holds an unfinished run; add --resume (resume=True) to go on with it, "
+            "choose another folder, or delete this one"
+        )
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -369,12 +378,12 @@ def _processor() -> str:
         return platform.machine()
 
 
-def _first_difference(old: Mapping[str, Any], new: Mapping[str, Any], name: str = "") -> str:
+def first_difference(old: Mapping[str, Any], new: Mapping[str, Any], name: str = "") -> str:
     """The first value in which two nested mappings differ, in words; empty if in none of ``new``'s."""
     for key, value in json.loads(json.dumps(new)).items():
         path, before = f"{name}.{key}".lstrip("."), old.get(key)
         if isinstance(value, dict) and isinstance(before, dict):
-            if inner := _first_difference(before, value, path):
+            if inner := first_difference(before, value, path):
                 return inner
         elif before != value:
             return f"{path}: {before!r} there, {value!r} here"

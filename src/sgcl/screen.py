@@ -16,6 +16,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from sgcl.evaluation import Score
     from sgcl.training import Step
+    from sgcl.tuning import Trial
 
 
 def consoles(quiet: bool) -> tuple[Console, Console]:
@@ -58,6 +59,17 @@ def progress(console: Console, steps: int) -> Iterator[Callable[[Step], None]]:
 
     with bar:
         yield show
+
+
+def show_trial(console: Console, trial: Trial) -> None:
+    """A line per short run."""
+    if trial.stability is None:
+        console.print(f"tried {trial}: cannot be trained")
+        return
+    console.print(
+        f"tried {trial}: {trial.stability:.1%} of neighbours stable, effective rank {trial.effective_rank:.0f}, "
+        f"{trial.seconds:.1f} s"
+    )
 
 
 def show_scores(console: Console, scores: dict[str, dict[str, Score]], splits: int) -> None:
