@@ -179,6 +179,11 @@ def test_the_papers_rule_is_named_in_record_and_command(done):
     assert len({one["step"] for one in record["chosen"]}) == 1  # one checkpoint for all splits
 
 
+def test_five_checkpoints_unless_said(done):
+    record = list(replace(done, every=None, seeds=1).run(GRAPH, Progress()))[-1]
+    assert record["checkpoints"]["every"] == 1 and len(record["checkpoints"]["validation_accuracy"]) == 5
+
+
 def test_one_run_serves_several_protocols_and_probes(done):
     alone = replace(done, protocol="paper_best_test", seeds=1)
     apart = [list(replace(alone, probe=probe).run(GRAPH, Progress()))[-1] for probe in ("linear", "logistic")]
@@ -255,8 +260,8 @@ def test_another_files_content_is_never_overwritten(plan, content, problem):
     [
         ({"protocol": ()}, r"protocol: must be one of validation, paper_best_test, got 'none'"),
         ({"protocol": "best"}, r"protocol: must be one of validation, paper_best_test, got 'best'"),
-        ({"seeds": 0}, r"bench: seeds and every must be at least 1, got 0 and 20"),
-        ({"every": 0}, r"bench: seeds and every must be at least 1, got 3 and 0"),
+        ({"seeds": 0}, r"bench: seeds must be at least 1, got 0"),
+        ({"every": 0}, r"bench: every must be at least 1, got 0"),
     ],
 )
 def test_settings_out_of_range(tmp_path, settings, sentence):

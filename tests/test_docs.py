@@ -45,7 +45,7 @@ def test_imports_point_one_way():
     ranks = {}
     order = (
         "buffers errors log, recipes kernels store, functional graph, augment encoders data stopping, "
-        "methods evaluation, training, pipeline, embedder bench estimate, report, screen, cli"
+        "methods evaluation, training, pipeline, tuning, embedder bench estimate, report, screen, cli"
     )
     for rank, names in enumerate(order.split(", ")):
         ranks |= dict.fromkeys(names.split(), rank)

@@ -48,7 +48,9 @@ class Bench:
         seeds: training runs per graph, with seeds 0, 1, ...
         schedule: see :func:`sgcl.recipes.recipe_for`.
         protocol: one or several, see :data:`sgcl.evaluation.PROTOCOLS`; a run is trained once for all.
-        every: steps between judged checkpoints; the first and the last are judged as well.
+        every: steps between judged checkpoints, by default a fifth of the run; the first and the last are judged as
+            well. Late checkpoints differ by less than a few hundred validation nodes can tell, so that a choice among
+            many is mostly a choice of noise.
         device: see :func:`sgcl.pipeline.pick_device`.
         precision: see :func:`sgcl.pipeline.pick_precision`.
         probe: the protocols' classifier, one or several of :data:`sgcl.evaluation.PROBES`.
@@ -60,7 +62,7 @@ class Bench:
     seeds: int = 3
     schedule: str = "short"
     protocol: str | tuple[str, ...] = ("validation",)
-    every: int = 20
+    every: int | None = None
     device: str = "auto"
     precision: str = "auto"
     probe: str | tuple[str, ...] = ("linear",)
@@ -71,8 +73,9 @@ class Bench:
             for name in _several(given) or ("none",):
                 if name not in known:
                     raise InputError(f"{what}: must be one of {', '.join(known)}, got {name!r}")
-        if self.seeds < 1 or self.every < 1:
-            raise InputError(f"bench: seeds and every must be at least 1, got {self.seeds} and {self.every}")
+        for what, count in (("seeds", self.seeds), ("every", self.every)):
+            if count is not None and count < 1:
+                raise InputError(f"bench: {what} must be at least 1, got {count}")
 
     def check(self, graph: str) -> None:
         """Refuse what cannot be run before anything is.
@@ -96,16 +99,17 @@ class Bench:
         yield from self._training_free(source, command)
         for seed in range(self.seeds):
             settings = self._settings(source.name, seed)
+            every = self.every or max(1, settings.recipe.steps // 5)
             # The key holds the settings, so that a changed recipe is run anew.
             keys = {
                 (probe, protocol): self._key(
-                    source, settings.method, settings.as_key(), protocol, self.every, *([probe] * (probe != "linear"))
+                    source, settings.method, settings.as_key(), protocol, every, *([probe] * (probe != "linear"))
                 )
                 for probe in _several(self.probe)
                 for protocol in _several(self.protocol)
             }
             if missing := [judge for judge, key in keys.items() if self._find(key) is None]:
-                made = self._train(source, settings, missing, progress)
+                made = self._train(source, settings, missing, every, progress)
                 self._append(*({"key": keys[judge], **one, "command": command} for judge, one in made.items()))
             yield from filter(None, map(self._find, keys.values()))
 
@@ -115,7 +119,7 @@ class Bench:
         return Settings(self.method, recipe, seed, precision, self.early_stop)
 
     def _train(
-        self, source: Source, settings: Settings, judges: Sequence[tuple[str, str]], progress: Progress
+        self, source: Source, settings: Settings, judges: Sequence[tuple[str, str]], every: int, progress: Progress
     ) -> dict[tuple[str, str], dict[str, Any]]:
         """One run, with every checkpoint shown to the judges, and the last one to a second probe on other splits.
 
@@ -140,7 +144,7 @@ class Bench:
 
             def judge(step: Step) -> None:
                 show(step)
-                if not self.early_stop and (step.step in (1, steps) or step.step % self.every == 0):
+                if not self.early_stop and (step.step in (1, steps) or step.step % every == 0):
                     observe(step.step, run.embeddings())
 
             run(on_step=judge)
@@ -153,7 +157,7 @@ class Bench:
                 **self._described(source, settings.method, rule.score()),
                 "seed": settings.seed,
                 "settings": settings.as_dict(),
-                "checkpoints": {"every": self.every, "validation_accuracy": validation[probe]},
+                "checkpoints": {"every": every, "validation_accuracy": validation[probe]},
                 "second_probe": second,
                 "stopped": run.stopped,
                 "training_seconds": final["seconds"],

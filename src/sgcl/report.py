@@ -31,12 +31,13 @@ def results_table(records: Sequence[dict[str, Any]]) -> str:
     """A Markdown table of SGCL under the protocol ``validation``, beside the paper's figure and what costs no training.
 
     Two lines per graph and recipe, one per judge: the record's own probe, and the second one, which sees the last
-    checkpoint only. Where a seed was run twice, the later record counts; where both precisions were run, bfloat16's,
-    and :func:`precision_table` compares them. Mean and population deviation in per cent, over all splits of all seeds.
+    checkpoint only. Where a recipe was judged at checkpoints of different number, the fewest
+    count; where a seed was run twice, the later record; where both precisions were run, bfloat16's, and
+    :func:`precision_table` compares them. Mean and population deviation in per cent, over all splits of all seeds.
     """
     header = ["graph", "judge", "paper", "sgcl", *TRAINING_FREE, "steps", "precision", "seeds × splits", "command"]
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    for (graph, _), found in _trained(records).items():
+    for (graph, _), found in _coarsest(_trained(records)).items():
         trained = list(_preferred(found).values())
         free = {record["method"]: record for record in records if record["graph"] == graph and record["seed"] is None}
         for own in (True, False):
@@ -57,16 +58,26 @@ def results_table(records: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _trained(records: Sequence[dict[str, Any]]) -> dict[tuple[str, str], dict[str, dict[int, dict[str, Any]]]]:
-    """Short runs by linear probe and ``validation``: per graph and recipe, then per precision, then per seed."""
-    groups: dict[tuple[str, str], dict[str, dict[int, dict[str, Any]]]] = {}
+_Runs = dict[tuple[str, str, int], dict[str, dict[int, dict[str, Any]]]]
+
+
+def _trained(records: Sequence[dict[str, Any]]) -> _Runs:
+    """Short runs by linear probe and ``validation``, by graph, recipe and checkpoints, precision, seed."""
+    groups: _Runs = {}
     for record in records:
         judge = record["probe"], record["protocol"]
         if record["method"] == "sgcl" and judge == ("linear probe", "validation") and not _is_full(record):
-            made = json.dumps([record["settings"]["recipe"], record["checkpoints"]["every"]], sort_keys=True)
-            by_precision = groups.setdefault((record["graph"], made), {})
+            recipe = json.dumps(record["settings"]["recipe"], sort_keys=True)
+            by_precision = groups.setdefault((record["graph"], recipe, record["checkpoints"]["every"]), {})
             by_precision.setdefault(precision_of(record), {})[record["seed"]] = record
     return groups
+
+
+def _coarsest(groups: _Runs) -> dict[tuple[str, str], dict[str, dict[int, dict[str, Any]]]]:
+    """Per graph and recipe, the runs that were judged at the fewest checkpoints."""
+    ordered = sorted(groups.items(), key=lambda item: item[0][2])
+    last = {(graph, recipe): found for (graph, recipe, _), found in ordered}
+    return {key[:2]: last[key[:2]] for key in groups}
 
 
 def _preferred(by_precision: dict[str, dict[int, dict[str, Any]]]) -> dict[int, dict[str, Any]]:
@@ -84,7 +95,7 @@ def paper_table(records: Sequence[dict[str, Any]]) -> str:
     """A Markdown table of SGCL by the paper's own schedule, by either protocol, beside the paper's figure and ours."""
     header = ["graph", "judge", "checkpoint", "paper", "paper's schedule", "our schedule", "precision", "command"]
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    short = {key[0]: list(_preferred(found).values()) for key, found in _trained(records).items()}
+    short = {key[0]: list(_preferred(found).values()) for key, found in _coarsest(_trained(records)).items()}
     full = [one for one in records if one["method"] == "sgcl" and one["probe"] == "linear probe" and _is_full(one)]
     for record in full:
         graph, honest = record["graph"], record["protocol"] == "validation"
@@ -145,7 +156,7 @@ def precision_table(records: Sequence[dict[str, Any]]) -> str:
     Only runs that agree in everything else are paired. The interval is the mean ± 1.96 standard errors over pairs.
     """
     lines = ["| graph | bf16 - fp32 | 95 % interval | pairs |", "|---|---|---|---|"]
-    for (graph, _), found in _trained(records).items():
+    for (graph, *_), found in _trained(records).items():
         low, full = found.get("bf16", {}), found.get("fp32", {})
         pairs = [np.subtract(low[seed]["per_split"], full[seed]["per_split"]) for seed in low if seed in full]
         if pairs:
@@ -166,7 +177,7 @@ def default_table(records: Sequence[dict[str, Any]]) -> str:
         "seeds × splits", "command",
     ]  # fmt: skip
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    beside = {key[0]: found for key, found in _trained(records).items()}
+    beside = {key[0]: found for key, found in _coarsest(_trained(records)).items()}
     kept: dict[str, dict[int, dict[str, Any]]] = {}
     for record in records:
         if record["method"] == "duo" and record["settings"].get("early_stop") and record["probe"] == "linear probe":
