@@ -34,8 +34,8 @@ from sgcl.store import replacing
 CURVES = {  # name: what is trained, and the kind of step that its seconds are counted in
     "plain step, paper's schedule": ({"schedule": "paper", "every": 100, "protocol": tuple(PROTOCOLS)}, "plain"),
     "engine, paper's schedule": ({"schedule": "paper", "every": 100, "protocol": tuple(PROTOCOLS)}, "auto"),
-    "engine, our schedule": ({}, "auto"),
-    "duo": ({"method": "duo"}, "duo"),
+    "engine, our schedule": ({"every": 20}, "auto"),
+    "duo": ({"method": "duo", "every": 20}, "duo"),
 }
 
 Curve = dict[int, float]

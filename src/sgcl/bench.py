@@ -48,9 +48,8 @@ class Bench:
         seeds: training runs per graph, with seeds 0, 1, ...
         schedule: see :func:`sgcl.recipes.recipe_for`.
         protocol: one or several, see :data:`sgcl.evaluation.PROTOCOLS`; a run is trained once for all.
-        every: steps between judged checkpoints, by default a fifth of the run; the first and the last are judged as
-            well. Late checkpoints differ by less than a few hundred validation nodes can tell, so that a choice among
-            many is mostly a choice of noise.
+        every: steps between judged checkpoints; by default only the first and the last are judged. Checkpoints of a run
+            differ by less than a few hundred validation nodes can tell: a choice among many is a choice of noise.
         device: see :func:`sgcl.pipeline.pick_device`.
         precision: see :func:`sgcl.pipeline.pick_precision`.
         probe: the protocols' classifier, one or several of :data:`sgcl.evaluation.PROBES`.
@@ -99,7 +98,7 @@ class Bench:
         yield from self._training_free(source, command)
         for seed in range(self.seeds):
             settings = self._settings(source.name, seed)
-            every = self.every or max(1, settings.recipe.steps // 5)
+            every = self.every or settings.recipe.steps
             # The key holds the settings, so that a changed recipe is run anew.
             keys = {
                 (probe, protocol): self._key(

@@ -362,7 +362,7 @@ Examples:
     "--protocol", multiple=True, default=("validation",), show_default=True,
     help="validation, or paper_best_test: the official code's, which looks at the test set; may be given twice.",
 )  # fmt: skip
-@click.option("--every", type=int, help="Steps between judged checkpoints.  [default: a fifth of the run]")
+@click.option("--every", type=int, help="Steps between judged checkpoints.  [default: first and last only]")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
