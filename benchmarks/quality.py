@@ -145,9 +145,12 @@ def measure(name: str, found: dict[str, Any]) -> Iterator[None]:
                 changed = replace(recipe, **trial["changes"])
                 part["accuracy"][title] = judged(source, run(source, method, changed).embeddings())
                 yield
-        if method == "sgcl" and "own recipe" not in part["accuracy"]:
-            part["accuracy"]["own recipe"] = judged(source, run(source, method, recipe_for(name)).embeddings())
-            yield
+        own = {} if method == "duo" else {"own recipe": False, "own recipe, similarity minimised": True}
+        for title, minimise in own.items():
+            if title not in part["accuracy"]:
+                changed = replace(recipe_for(name), minimise=minimise)
+                part["accuracy"][title] = judged(source, run(source, method, changed).embeddings())
+                yield
 
 
 def _against(values: list[float], others: list[float]) -> str:
@@ -180,12 +183,12 @@ def tables(report: dict[str, Any], graphs: list[str]) -> str:
             for budget in (3, len(CANDIDATES[method])):
                 chosen = best([Trial(**one) for one in part["trials"][:budget]])
                 rows[f"--tune {budget}"].append(f"{_against(part['accuracy'][str(chosen)], recipe[name])}: {chosen}")
-            tried = {title: values for title, values in part["accuracy"].items() if title != "own recipe"}
+            tried = {title: values for title, values in part["accuracy"].items() if "own recipe" not in title}
             top = max(tried, key=lambda title: float(np.mean(tried[title])))
             rows["the best candidate by validation labels"].append(f"{_against(tried[top], recipe[name])}: {top}")
-        if method == "sgcl":
-            own = [_against(part["accuracy"]["own recipe"], recipe[name]) for name, part in parts.items()]
-            rows["the data set's own recipe"] = own
+        for title in next(iter(parts.values()))["accuracy"]:
+            if "own recipe" in title:
+                rows[title] = [_against(part["accuracy"][title], recipe[name]) for name, part in parts.items()]
         text += lines(rows)
     return "\n".join(text)
 
