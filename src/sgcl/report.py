@@ -67,7 +67,8 @@ def _trained(records: Sequence[dict[str, Any]]) -> _Runs:
     for record in records:
         judge = record["probe"], record["protocol"]
         if record["method"] == "sgcl" and judge == ("linear probe", "validation") and not _is_full(record):
-            recipe = json.dumps(record["settings"]["recipe"], sort_keys=True)
+            values = {"minimise": False, **record["settings"]["recipe"]}  # older than the switch: it was off
+            recipe = json.dumps(values, sort_keys=True)
             by_precision = groups.setdefault((record["graph"], recipe, record["checkpoints"]["every"]), {})
             by_precision.setdefault(precision_of(record), {})[record["seed"]] = record
     return groups
@@ -155,7 +156,7 @@ def precision_table(records: Sequence[dict[str, Any]]) -> str:
 
     Only runs that agree in everything else are paired. The interval is the mean ± 1.96 standard errors over pairs.
     """
-    lines = ["| graph | bf16 - fp32 | 95 % interval | pairs |", "|---|---|---|---|"]
+    lines = ["| graph | bf16 - fp32 | 95 % interval | pairs | commands |", "|---|---|---|---|---|"]
     for (graph, *_), found in _trained(records).items():
         low, full = found.get("bf16", {}), found.get("fp32", {})
         pairs = [np.subtract(low[seed]["per_split"], full[seed]["per_split"]) for seed in low if seed in full]
@@ -163,7 +164,8 @@ def precision_table(records: Sequence[dict[str, Any]]) -> str:
             differences = np.concatenate(pairs)
             mean, error = differences.mean(), differences.std(ddof=1) / len(differences) ** 0.5
             interval = f"{mean - 1.96 * error:+.2f} to {mean + 1.96 * error:+.2f}"
-            lines.append(f"| {graph} | {mean:+.2f} | {interval} | {len(differences)} |")
+            commands = "<br>".join(f"`{next(iter(runs.values()))['command']}`" for runs in (low, full))
+            lines.append(f"| {graph} | {mean:+.2f} | {interval} | {len(differences)} | {commands} |")
     return "\n".join(lines)
 
 
