@@ -1,9 +1,10 @@
 """What was tried beside the default, judged on the validation nodes of splits 101-120: the figures of docs/quality.md.
 
-Three parts, each a table: what duo's embeddings are put together from; how duo is trained; and what the choice among
+Four parts, each a table: what duo's embeddings are put together from; how duo is trained; what the choice among
 candidate settings without labels (``--tune``) gives against the recipe, the best candidate by validation labels, and
-for sgcl the data set's own recipe. Judged by the exact logistic regression, seed 0. What the report holds is not made
-again, so an interrupted run goes on with the same command.
+for sgcl the data set's own recipe; and among how many checkpoints of sgcl to choose. Judged by the exact logistic
+regression, checkpoints by the linear probe, seed 0. What the report holds is not made again, so an interrupted run goes
+on with the same command.
 
     python benchmarks/quality.py digits photo computers cs physics
 """
@@ -25,15 +26,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sgcl.data import Source, open_source
-from sgcl.evaluation import PROBES, TUNING_SEEDS, ProbeConfig, random_splits, training_free
+from sgcl.evaluation import PROBES, TUNING_SEEDS, ProbeConfig, Split, Validation, random_splits, training_free
 from sgcl.evaluation.probe import check_probe_input
 from sgcl.functional import diffused
 from sgcl.graph import View
 from sgcl.kernels import SparseMatrix
 from sgcl.methods import Duo
-from sgcl.pipeline import Run, Settings, pick_device, pick_precision, versions
+from sgcl.pipeline import Run, Settings, pick_device, pick_precision, probe_config, versions
 from sgcl.recipes import DUO, Recipe, recipe_for
 from sgcl.store import replacing
+from sgcl.training import Step
 from sgcl.tuning import CANDIDATES, Budget, Trial, best, trials
 
 
@@ -115,6 +117,32 @@ def pieces(source: Source, trained: Run) -> Pieces:
     return Pieces(read.x, trained.method.represented(view), read.adjacency, share)
 
 
+def by_checkpoints(source: Source, every: int = 50) -> dict[str, float]:
+    """Accuracy on one half of the validation nodes of the checkpoints that the other half chooses, per split."""
+    recipe, labels = recipe_for(source.name), source.data.y
+    splits = []
+    for split in random_splits(labels, TUNING_SEEDS):
+        order = split.val[torch.randperm(len(split.val), generator=torch.Generator().manual_seed(0))]
+        one, other = order.chunk(2)
+        splits += [Split(split.train, one, other), Split(split.train, other, one)]
+    probe = PROBES["linear"](probe_config(recipe))
+    rules = {title: Validation(labels, splits, probe) for title in (f"every {every} steps", "first and last", "last")}
+    settings = Settings("sgcl", recipe, 0, pick_precision("auto", pick_device("auto")))
+    training = Run(source, settings)
+
+    def look(step: Step) -> None:
+        first, last = step.step == 1, step.step == recipe.steps
+        if first or last or step.step % every == 0:
+            every_rule, ends, end = rules.values()
+            found = every_rule.judge(step.step, training.embeddings())
+            for rule, asked in ((every_rule, True), (ends, first or last), (end, last)):
+                if asked:
+                    rule.take(found)
+
+    training(on_step=look)
+    return {title: rule.score().mean for title, rule in rules.items()}
+
+
 def measure(name: str, found: dict[str, Any]) -> Iterator[None]:
     """Fill ``found`` step by step, leaving out what it holds."""
     source = open_source(name)
@@ -133,6 +161,9 @@ def measure(name: str, found: dict[str, Any]) -> Iterator[None]:
             seed = 1 if title == "another seed" else 0
             trained[title] = judged(source, run(source, "duo", replace(DUO, **changes), seed).embeddings())
             yield
+    if "checkpoints" not in found:
+        found["checkpoints"] = by_checkpoints(source)
+        yield
     for method, recipe in (("duo", DUO), ("sgcl", Recipe())):
         part = found.setdefault(method, {"trials": [], "accuracy": {}})
         if not part["trials"]:
@@ -190,6 +221,8 @@ def tables(report: dict[str, Any], graphs: list[str]) -> str:
             if "own recipe" in title:
                 rows[title] = [_against(part["accuracy"][title], recipe[name]) for name, part in parts.items()]
         text += lines(rows)
+    kinds = report[graphs[0]]["checkpoints"]
+    text += lines({title: [f"{report[one]['checkpoints'][title]:.2f}" for one in graphs] for title in kinds})
     return "\n".join(text)
 
 

@@ -20,8 +20,10 @@ def test_the_readmes_program_runs(monkeypatch, tmp_path, capsys):
     assert "%" in capsys.readouterr().out and (tmp_path / "my-model/model.safetensors").exists()
 
 
-def test_the_readmes_tables_are_made_from_the_results():
-    assert with_tables(README, all_results(ROOT / "results")) == README
+@pytest.mark.parametrize("name", ["README.md", "docs/quality.md"])
+def test_tables_are_made_from_the_results(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert with_tables(text, all_results(ROOT / "results")) == text
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
