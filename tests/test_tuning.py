@@ -71,6 +71,22 @@ def test_a_resumed_run_does_not_try_again(source, monkeypatch, tmp_path):
     assert again.run_.finished and again.trials_ == embedder.trials_
 
 
+def test_trials_are_those_of_the_model_beside_them(source, tmp_path):
+    NodeEmbedder("sgcl", 4, 2, hidden=(8,), tune=2).fit(source, folder=tmp_path)
+    kept = json.loads((tmp_path / "tuning.json").read_text())
+    (tmp_path / "tuning.json").write_text(json.dumps({**kept, "trials": [{"no": 1}]}))
+    with pytest.raises(InputError, match=r"tuning.json: holds no trials that can be read; delete it to try anew$"):
+        NodeEmbedder("sgcl", 4, 2, hidden=(8,), tune=2).fit(source, folder=tmp_path, resume=True)
+    (tmp_path / "checkpoint.safetensors").unlink()
+    NodeEmbedder("sgcl", 4, 2, hidden=(8,)).fit(source, folder=tmp_path)
+    assert not (tmp_path / "tuning.json").exists()
+
+
+def test_the_papers_settings_are_not_tuned():
+    with pytest.raises(InputError, match=r"^tune: would change the paper's own settings"):
+        NodeEmbedder("sgcl", tune=2, schedule="paper").settings_for("photo")
+
+
 def test_interrupted_trials_leave_nothing_behind(source, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         NodeEmbedder(tune=2, steps=3).fit(source, folder=tmp_path / "m", should_stop=lambda: True)

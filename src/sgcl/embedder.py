@@ -18,7 +18,7 @@ from sgcl.pipeline import METRICS, WEIGHTS, Run, Settings, build, pick_device, p
 from sgcl.recipes import recipe_for
 from sgcl.store import read_tensors
 from sgcl.training import Step
-from sgcl.tuning import Budget, Trial, tuned
+from sgcl.tuning import TRIALS, Budget, Trial, tuned
 
 
 class NodeEmbedder:
@@ -107,6 +107,8 @@ class NodeEmbedder:
         }
         if not isinstance(self.tune, int) or self.tune < 0:
             raise InputError(f"tune: must be a number of short runs, 0 for none, got {self.tune!r}")
+        if self.tune and self.schedule == "paper":
+            raise InputError("tune: would change the paper's own settings; leave tune or schedule='paper' out")
         if self.dim is not None and self.dim < 1:
             raise InputError(f"dim: must be at least 1, got {self.dim!r}")
         recipe = recipe_for(graph_name, self.schedule, self.method)
@@ -163,6 +165,8 @@ class NodeEmbedder:
             checkpoint_every,
         )
         run(resume, on_step, should_stop)
+        if folder and run.finished and not self.tune:
+            (folder / TRIALS).unlink(missing_ok=True)  # of an earlier run, not of this one
         self.run_, self.method_, self.history_ = run, run.method, run.history
         self.settings_, self.in_channels_ = run.settings, source.data.x.shape[1]
         return self

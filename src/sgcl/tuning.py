@@ -132,13 +132,20 @@ def tuned(
 
 
 def _kept(folder: Path, identity: dict[str, Any]) -> list[Trial]:
-    """The trials that a folder holds, if they are those of the same graph, settings and candidates."""
+    """The trials that a folder holds, if they are those of the same graph, settings and candidates.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
     if not (folder / TRIALS).exists():
         return []
     kept = read_json(folder / TRIALS)
     if first_difference(kept, identity):
         return []
-    return [Trial(**one) for one in kept["trials"]]
+    try:
+        return [Trial(**one) for one in kept["trials"]]
+    except (KeyError, TypeError):
+        raise InputError(f"{folder / TRIALS}: holds no trials that can be read; delete it to try anew") from None
 
 
 def trials(
